@@ -1,0 +1,185 @@
+"""The ledger: what a round commits against what it costs.
+
+    S = E[L]·t_D / T_round        the speedup
+    M = E[L]·t_D − T_round        the gain margin, the time one round saves
+
+S > 1 and M > 0 say the same thing.  All times are in seconds.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from specgain import _checks
+from specgain.acceptance import Acceptance, Interval, constant_acceptance
+from specgain.round_time import RoundTime
+
+
+def speedup(committed_length, t_decode, t_round):
+    """Return S = E[L]·t_D / T_round, the factor by which tokens come faster than in ordinary decoding.
+
+    Source: {eq}`eq-speedup`.  Valid for one request in steady decoding, first and last round left out.
+
+    >>> round(speedup(3.3616, 0.010, 0.0144), 4)
+    2.3344
+    """
+    _check_ledger(committed_length, t_decode, t_round)
+    return committed_length * t_decode / t_round
+
+
+def margin(committed_length, t_decode, t_round):
+    """Return M = E[L]·t_D − T_round in seconds: the time one round saves; faster if and only if M > 0.
+
+    >>> round(margin(3.3616, 0.010, 0.0144), 6)
+    0.019216
+    """
+    _check_ledger(committed_length, t_decode, t_round)
+    return committed_length * t_decode - t_round
+
+
+def break_even_round_time(committed_length, t_decode):
+    """Return E[L]·t_D in seconds: a round that takes longer makes decoding slower."""
+    return _checks.length("committed_length", committed_length) * _checks.positive_time("t_decode", t_decode)
+
+
+def break_even_length(t_decode, t_round):
+    """Return T_round / t_D: the mean committed length at which a round of this time pays for itself exactly."""
+    return _checks.positive_time("t_round", t_round) / _checks.positive_time("t_decode", t_decode)
+
+
+def break_even_acceptance(gamma, t_decode, t_round):
+    """Return the constant a at which γ candidates break even, or None if not even a = 1 would do.
+
+    0.0 when the round costs no more than a plain step.  Source: P7, the unique root of E_γ(a) = T_round/t_D.
+
+    >>> round(break_even_acceptance(4, 0.010, 0.0144), 3)
+    0.307
+    """
+    needed = break_even_length(t_decode, t_round)
+    if needed > _checks.gamma(gamma, least=1) + 1:
+        return None
+    return constant_acceptance(max(needed, 1.0), gamma)
+
+
+def log_split(committed_length, t_decode, t_round):
+    """Return (ln E[L], −ln(T_round/t_D)): what acceptance and what cost contribute to ln S, which is their sum."""
+    _check_ledger(committed_length, t_decode, t_round)
+    return math.log(committed_length), -math.log(t_round / t_decode)
+
+
+def _check_ledger(committed_length, t_decode, t_round):
+    _checks.length("committed_length", committed_length)
+    _checks.positive_time("t_decode", t_decode)
+    _checks.positive_time("t_round", t_round)
+
+
+# Averages over rounds: tokens over time, never the mean of the rounds' own rates.
+
+
+def pooled_rate(committed, times):
+    """Return Σ L / Σ T in tokens per second: the rate a user sees over many rounds."""
+    _check_rounds(committed, times)
+    return sum(committed) / sum(times)
+
+
+def mean_of_rates(committed, times):
+    """Return the mean of L/T over rounds, in tokens per second: a different number (see `averaging_gap`)."""
+    _check_rounds(committed, times)
+    return sum(tokens / time for tokens, time in zip(committed, times, strict=True)) / len(times)
+
+
+def averaging_gap(committed, times):
+    """Return `mean_of_rates` − `pooled_rate` by the identity −Cov(T, L/T) / E[T], in tokens per second.
+
+    Zero when every round takes the same time.  Source: P13, {eq}`eq-averaging`.
+
+    >>> round(averaging_gap([1, 4], [1.0, 2.0]), 4), round(mean_of_rates([1, 4], [1.0, 2.0]) - pooled_rate([1, 4], [1.0, 2.0]), 4)
+    (-0.1667, -0.1667)
+    """
+    _check_rounds(committed, times)
+    rates = [tokens / time for tokens, time in zip(committed, times, strict=True)]
+    mean_time, mean_rate = sum(times) / len(times), sum(rates) / len(rates)
+    covariance = sum((t - mean_time) * (r - mean_rate) for t, r in zip(times, rates, strict=True)) / len(times)
+    return -covariance / mean_time
+
+
+def _check_rounds(committed, times):
+    if len(committed) != len(times) or len(times) == 0:
+        raise ValueError(f"committed has {len(committed)} rounds and times {len(times)}; give one of each per round, at least one")
+    for tokens, time in zip(committed, times, strict=True):
+        _checks.gamma(tokens, "committed")
+        _checks.positive_time("times", time)
+
+
+def speedup_interval(spec_tokens, spec_times, plain_tokens, plain_times, level=0.95, resamples=4000, seed=0):
+    """Return the measured speedup with its percentile bootstrap interval, as an `Interval`.
+
+    Each argument has one entry per request: tokens committed in the decode phase and its seconds.  The two sides
+    are resampled independently, whole requests at a time (rounds of one request are not independent), and the
+    totals over totals are formed anew in each resample.  Needs NumPy.
+    """
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    rates = [_resampled_rates(np, rng, *side, resamples) for side in ((spec_tokens, spec_times), (plain_tokens, plain_times))]
+    ratios = rates[0][1] / rates[1][1]
+    low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(rates[0][0] / rates[1][0]), float(low), float(high), len(spec_tokens))
+
+
+def _resampled_rates(np, rng, tokens, times, resamples):
+    """Return the pooled rate and `resamples` bootstrap replicates of it."""
+    _check_rounds(tokens, times)
+    totals = np.stack([np.asarray(tokens, float), np.asarray(times, float)], axis=1)  # (requests, 2)
+    n = len(totals)
+    sums = rng.multinomial(n, np.full(n, 1 / n), size=resamples) @ totals  # (resamples, 2)
+    return totals[:, 0].sum() / totals[:, 1].sum(), sums[:, 0] / sums[:, 1]
+
+
+class Row(NamedTuple):
+    """One line of the ledger; times in seconds."""
+
+    gamma: int
+    committed_length: float
+    t_round: float
+    speedup: float
+    margin: float
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """An acceptance law, a round time and the ordinary decode time t_D: everything a verdict needs.
+
+    >>> from specgain.round_time import Quadratic
+    >>> ledger = Ledger(Acceptance.constant(0.8), RoundTime.of(Quadratic(0.010, 0.0007, 0.0001)), t_decode=0.010)
+    >>> round(ledger.speedup(4), 4)
+    2.3344
+    """
+
+    acceptance: Acceptance
+    round_time: RoundTime
+    t_decode: float
+
+    def __post_init__(self):
+        if not isinstance(self.acceptance, Acceptance):
+            raise TypeError(f"acceptance = {self.acceptance!r} is not an Acceptance; build one with Acceptance.constant(0.8)")
+        if not isinstance(self.round_time, RoundTime):
+            raise TypeError("round_time is not a RoundTime; build one with RoundTime(draft=, verify=, other=) or RoundTime.of(curve)")
+        _checks.positive_time("t_decode", self.t_decode)
+
+    def speedup(self, gamma):
+        """Return S at γ."""
+        return speedup(self.acceptance.committed_length(gamma), self.t_decode, self.round_time(gamma))
+
+    def margin(self, gamma):
+        """Return the gain margin M at γ, in seconds."""
+        return margin(self.acceptance.committed_length(gamma), self.t_decode, self.round_time(gamma))
+
+    def row(self, gamma):
+        """Return the `Row` of one γ."""
+        length, t_round = self.acceptance.committed_length(gamma), self.round_time(gamma)
+        return Row(gamma, length, t_round, speedup(length, self.t_decode, t_round), margin(length, self.t_decode, t_round))
+
+    def rows(self, gammas):
+        """Return one `Row` per γ."""
+        return [self.row(gamma) for gamma in gammas]
