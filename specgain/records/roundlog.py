@@ -1,8 +1,8 @@
 """One schema for every record of real rounds: who ran, how, and what each round drafted, accepted, committed and cost.
 
 A file is JSON with `"schema": "specgain.roundlog/1"`.  Rounds are stored as columns per request, one entry per
-round.  Times are seconds in memory and milliseconds in the file (`t_draft_ms`, …); writing and reading loses nothing
-but that change of unit, which is exact to the last digits of a float.
+round.  Times are seconds in memory and milliseconds with nanosecond digits in the file (`t_draft_ms`, …), so that a
+file that is read and written again stays the same byte for byte.
 """
 
 import json
@@ -165,7 +165,7 @@ class RoundLog:
 
 def _to_milliseconds(request):
     for name in TIMES:
-        request[f"{name}_ms"] = [seconds * 1e3 for seconds in request.pop(name)]
+        request[f"{name}_ms"] = [round(seconds * 1e3, 6) for seconds in request.pop(name)]
     return request
 
 
