@@ -1,0 +1,59 @@
+"""What all tests share: Hypothesis profiles, the built book, and a browser that can reach no other host."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).resolve().parent.parent
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+GET_A_BROWSER = "on Debian and Ubuntu `apt install chromium`; or name one: CHROMIUM=/path/to/chrome make test"
+
+# `make test`: the same examples in every run. `make long` (SPECGAIN_LONG=1): many more, new ones each time.
+settings.register_profile("quick", derandomize=True, deadline=None, max_examples=60, database=None)
+settings.register_profile("long", deadline=None, max_examples=3000)
+settings.load_profile("long" if os.environ.get("SPECGAIN_LONG") else "quick")
+
+
+def chromium():
+    """Return the path of a Chromium or Chrome on this machine, or None."""
+    named = os.environ.get("CHROMIUM")
+    return named or next(filter(None, map(shutil.which, BROWSERS)), None)
+
+
+def pytest_collection_modifyitems(items):
+    """Let browser tests fail in CI and be skipped by hand where there is no browser."""
+    if chromium():
+        return
+    for item in items:
+        if item.get_closest_marker("browser"):
+            if os.environ.get("CI"):
+                item.add_marker(pytest.mark.usefixtures("no_browser_in_ci"))
+            else:
+                item.add_marker(pytest.mark.skip(reason="no Chromium"))
+
+
+@pytest.fixture
+def no_browser_in_ci():
+    pytest.fail(f"CI must run the browser tests and found no browser: {GET_A_BROWSER}")
+
+
+def pytest_terminal_summary(terminalreporter):
+    """End a run without a browser with a line that counts what was not tested."""
+    skipped = [r for r in terminalreporter.stats.get("skipped", []) if "no Chromium" in str(r.longrepr)]
+    if skipped:
+        terminalreporter.write_sep("=", f"{len(skipped)} browser tests NOT RUN", yellow=True, bold=True)
+        terminalreporter.write_line(f"No Chromium was found. To run them: {GET_A_BROWSER}")
+
+
+# --- the browser -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def browser_type_launch_args():
+    """Start the system's Chromium, quiet on the network. (pytest-playwright reads this fixture.)"""
+    quiet = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
+    quiet += ["--disable-background-networking", "--disable-component-update"]
+    return {"executable_path": chromium(), "headless": True, "args": quiet}
