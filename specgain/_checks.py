@@ -23,7 +23,7 @@ def is_symbolic(value):
     return hasattr(value, "free_symbols") and not getattr(value, "is_number", False)
 
 
-def _holds(value, condition):
+def holds(value, condition):
     """Return True when `condition` holds for a number, or for every element of an array."""
     if numpy_if_array(value):
         return value.dtype.kind in "biuf" and bool(condition(value).all())
@@ -35,7 +35,7 @@ def _check(name, value, condition, allowed):
         return value
     if isinstance(value, bool) or not (isinstance(value, Real) or hasattr(value, "is_number") or numpy_if_array(value)):
         raise TypeError(f"{name} = {value!r} is not a number; {name} must be {allowed}")
-    if not _holds(value, condition):  # a NaN fails every comparison, so it is refused here as well
+    if not holds(value, condition):  # a NaN fails every comparison, so it is refused here as well
         raise ValueError(f"{name} = {value} is outside its range; {name} must be {allowed}")
     return value
 

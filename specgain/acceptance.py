@@ -55,8 +55,10 @@ def _check_survival(s):
     for i, value in enumerate(s, start=1):
         _checks.probability(f"s_{i}", value)
     for i, (before, now) in enumerate(zip(s, s[1:], strict=False), start=2):
-        if not _checks.is_symbolic(now - before) and not _checks._holds(now - before, lambda d: d <= 0):
-            raise ValueError(f"survival rises from s_{i - 1} = {before} to s_{i} = {now}; Pr(K ≥ i) can only fall with i")
+        if not _checks.is_symbolic(now - before) and not _checks.holds(now - before, lambda d: d <= 0):
+            raise ValueError(
+                f"survival rises from s_{i - 1} = {before} to s_{i} = {now}; Pr(K ≥ i) can only fall with i"
+            )
 
 
 def committed_length(conditional):
@@ -168,6 +170,8 @@ def constant_acceptance(committed_length, gamma):
     0.8
     """
     _check_length(committed_length, _checks.gamma(gamma, least=1))
+    if committed_length == 1:
+        return 0.0
     low, high = 0.0, 1.0
     while (middle := (low + high) / 2) not in (low, high):
         if committed_length_constant(middle, gamma) < committed_length:
@@ -180,8 +184,10 @@ def constant_acceptance(committed_length, gamma):
 def _check_length(committed_length, gamma):
     _checks.length("committed_length", committed_length)
     excess = committed_length - (gamma + 1)
-    if not _checks.is_symbolic(excess) and not _checks._holds(excess, lambda e: e <= 0):
-        raise ValueError(f"committed_length = {committed_length} exceeds γ + 1 = {gamma + 1}; a round commits at most γ + 1 tokens")
+    if not _checks.is_symbolic(excess) and not _checks.holds(excess, lambda e: e <= 0):
+        raise ValueError(
+            f"committed_length = {committed_length} exceeds γ + 1 = {gamma + 1}; a round commits at most γ + 1 tokens"
+        )
 
 
 class Acceptance:
@@ -233,7 +239,9 @@ class Acceptance:
         if self.is_constant:
             return (self._constant,) * gamma
         if gamma > len(self._a):
-            raise ValueError(f"gamma = {gamma} is beyond the {len(self._a)} positions this law knows; measure longer drafts")
+            raise ValueError(
+                f"gamma = {gamma} is beyond the {len(self._a)} positions this law knows; measure longer drafts"
+            )
         return self._a[:gamma]
 
     def survival(self, gamma):
@@ -311,7 +319,9 @@ def estimate(accepted, drafted, cut=None, level=0.95):
     """
     k, g = _clean_rounds(accepted, drafted, cut)
     if not 0 < level < 1:
-        raise ValueError(f"level = {level} is outside its range; level must be a probability between 0 and 1, such as 0.95")
+        raise ValueError(
+            f"level = {level} is outside its range; level must be a probability between 0 and 1, such as 0.95"
+        )
     z = NormalDist().inv_cdf((1 + level) / 2)
     reached, hit, offered = Counter(), Counter(), Counter()
     for accepted_r, drafted_r in zip(k, g, strict=True):
@@ -336,7 +346,9 @@ def _clean_rounds(accepted, drafted, cut):
     drafted = [int(_checks.gamma(v, "drafted")) for v in drafted]
     cut = [False] * len(accepted) if cut is None else list(cut)
     if not len(accepted) == len(drafted) == len(cut):
-        raise ValueError(f"accepted, drafted and cut have {len(accepted)}, {len(drafted)} and {len(cut)} rounds; they must agree")
+        raise ValueError(
+            f"accepted, drafted and cut have {len(accepted)}, {len(drafted)} and {len(cut)} rounds; they must agree"
+        )
     for r, (a, b) in enumerate(zip(accepted, drafted, strict=True)):
         if a > b:
             raise ValueError(f"round {r} accepted {a} of {b} drafted tokens; K cannot exceed γ")

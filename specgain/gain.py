@@ -93,8 +93,9 @@ def averaging_gap(committed, times):
 
     Zero when every round takes the same time.  Source: P13, {eq}`eq-averaging`.
 
-    >>> round(averaging_gap([1, 4], [1.0, 2.0]), 4), round(mean_of_rates([1, 4], [1.0, 2.0]) - pooled_rate([1, 4], [1.0, 2.0]), 4)
-    (-0.1667, -0.1667)
+    >>> tokens, seconds = [1, 4], [1.0, 2.0]
+    >>> mean_of_rates(tokens, seconds), round(pooled_rate(tokens, seconds), 4), round(averaging_gap(tokens, seconds), 4)
+    (1.5, 1.6667, -0.1667)
     """
     _check_rounds(committed, times)
     rates = [tokens / time for tokens, time in zip(committed, times, strict=True)]
@@ -105,7 +106,9 @@ def averaging_gap(committed, times):
 
 def _check_rounds(committed, times):
     if len(committed) != len(times) or len(times) == 0:
-        raise ValueError(f"committed has {len(committed)} rounds and times {len(times)}; give one of each per round, at least one")
+        raise ValueError(
+            f"committed has {len(committed)} rounds and times {len(times)}; give one of each per round, at least one"
+        )
     for tokens, time in zip(committed, times, strict=True):
         _checks.gamma(tokens, "committed")
         _checks.positive_time("times", time)
@@ -121,10 +124,10 @@ def speedup_interval(spec_tokens, spec_times, plain_tokens, plain_times, level=0
     import numpy as np
 
     rng = np.random.default_rng(seed)
-    rates = [_resampled_rates(np, rng, *side, resamples) for side in ((spec_tokens, spec_times), (plain_tokens, plain_times))]
-    ratios = rates[0][1] / rates[1][1]
-    low, high = np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(rates[0][0] / rates[1][0]), float(low), float(high), len(spec_tokens))
+    spec, spec_replicates = _resampled_rates(np, rng, spec_tokens, spec_times, resamples)
+    plain, plain_replicates = _resampled_rates(np, rng, plain_tokens, plain_times, resamples)
+    low, high = np.quantile(spec_replicates / plain_replicates, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(spec / plain), float(low), float(high), len(spec_tokens))
 
 
 def _resampled_rates(np, rng, tokens, times, resamples):
@@ -162,9 +165,13 @@ class Ledger:
 
     def __post_init__(self):
         if not isinstance(self.acceptance, Acceptance):
-            raise TypeError(f"acceptance = {self.acceptance!r} is not an Acceptance; build one with Acceptance.constant(0.8)")
+            raise TypeError(
+                f"acceptance = {self.acceptance!r} is not an Acceptance; build one with Acceptance.constant(0.8)"
+            )
         if not isinstance(self.round_time, RoundTime):
-            raise TypeError("round_time is not a RoundTime; build one with RoundTime(draft=, verify=, other=) or RoundTime.of(curve)")
+            raise TypeError(
+                f"round_time = {self.round_time!r} is not a RoundTime; build RoundTime(draft=, verify=, other=)"
+            )
         _checks.positive_time("t_decode", self.t_decode)
 
     def speedup(self, gamma):
@@ -178,7 +185,8 @@ class Ledger:
     def row(self, gamma):
         """Return the `Row` of one γ."""
         length, t_round = self.acceptance.committed_length(gamma), self.round_time(gamma)
-        return Row(gamma, length, t_round, speedup(length, self.t_decode, t_round), margin(length, self.t_decode, t_round))
+        terms = (length, self.t_decode, t_round)
+        return Row(gamma, length, t_round, speedup(*terms), margin(*terms))
 
     def rows(self, gammas):
         """Return one `Row` per γ."""

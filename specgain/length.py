@@ -26,7 +26,9 @@ def step_pays(ledger, gamma):
     In full: s_{γ+1}·T(γ) > E[L]·(T(γ + 1) − T(γ)).  Source: P8, {eq}`eq-step`.
     """
     t_now, t_next = ledger.round_time(gamma), ledger.round_time(gamma + 1)
-    return marginal_tokens(ledger.acceptance, gamma) * t_now > ledger.acceptance.committed_length(gamma) * (t_next - t_now)
+    return marginal_tokens(ledger.acceptance, gamma) * t_now > ledger.acceptance.committed_length(gamma) * (
+        t_next - t_now
+    )
 
 
 def best_gamma(ledger, gamma_max=None):
@@ -43,7 +45,9 @@ def best_gamma(ledger, gamma_max=None):
         return max([0, *lengths], key=lambda g: (ledger.speedup(g) if g else 1.0, -g))
     polynomial = _polynomial(ledger.round_time)
     if polynomial is None:
-        raise ValueError("this round time is neither affine nor quadratic nor measured, so no scan is sure to end; give gamma_max")
+        raise ValueError(
+            "this round time is neither affine nor quadratic nor measured, so no scan is sure to end; give gamma_max"
+        )
     return _best_of_convex(ledger, *polynomial)
 
 
@@ -80,7 +84,8 @@ def _polynomial(round_time):
 
 
 def best_gamma_continuous(a, base, slope):
-    """Return the real γ ≥ 0 at which S is greatest for a constant a and T(γ) = base + slope·γ; inf if it never stops rising.
+    """Return the real γ ≥ 0 at which S is greatest for a constant a and T(γ) = base + slope·γ; inf if it never stops
+    rising.
 
     With λ = −ln a, c = slope/base and m = λ(1 − c)/c, γ* = −1 + (−W₋₁(−e^(−1−m)) − 1 − m)/λ.  The argument of W
     underflows for m above 700, so y = −W₋₁ is found from y − ln y = 1 + m itself: Newton's method from the right of

@@ -76,7 +76,9 @@ class Table:
         if gamma in self.seconds:
             return self.seconds[gamma]
         if not self.gammas[0] < gamma < self.gammas[-1]:
-            raise ValueError(f"gamma = {gamma} was not measured; this table holds γ = {self.gammas[0]} to {self.gammas[-1]}")
+            raise ValueError(
+                f"gamma = {gamma} was not measured; this table holds γ = {self.gammas[0]} to {self.gammas[-1]}"
+            )
         right = bisect_left(self.gammas, gamma)
         g0, g1 = self.gammas[right - 1], self.gammas[right]
         return self.seconds[g0] + (self.seconds[g1] - self.seconds[g0]) * (gamma - g0) / (g1 - g0)

@@ -1,8 +1,8 @@
 """One schema for every record of real rounds: who ran, how, and what each round drafted, accepted, committed and cost.
 
 A file is JSON with `"schema": "specgain.roundlog/1"`.  Rounds are stored as columns per request, one entry per
-round.  Times are seconds in memory and milliseconds with nanosecond digits in the file (`t_draft_ms`, …), so that a
-file that is read and written again stays the same byte for byte.
+round.  Times are seconds in memory and milliseconds in the file (`t_draft_ms`, …), both kept to the nanosecond, so
+that writing and reading loses nothing.
 """
 
 import json
@@ -48,11 +48,15 @@ class RequestLog:
     def __post_init__(self):
         self._check_columns()
         self._check_rounds()
+        for name in TIMES:
+            setattr(self, name, [round(seconds, 9) for seconds in getattr(self, name)])
 
     def _check_columns(self):
         lengths = {name: len(getattr(self, name)) for name in COUNTS + TIMES}
         if len(set(lengths.values())) > 1:
-            raise RoundLogError(f"request {self.id!r}: columns differ in length ({lengths}); each needs one entry per round")
+            raise RoundLogError(
+                f"request {self.id!r}: columns differ in length ({lengths}); each needs one entry per round"
+            )
         for name in COUNTS:
             if any(isinstance(v, bool) or not isinstance(v, int) or v < 0 for v in getattr(self, name)):
                 raise RoundLogError(f"request {self.id!r}: {name} must hold whole numbers of tokens, 0 or more")
@@ -63,9 +67,14 @@ class RequestLog:
             raise RoundLogError(f"request {self.id!r}: finish = {self.finish!r} must be one of {', '.join(FINISHES)}")
 
     def _check_rounds(self):
-        for r, (drafted, accepted, committed) in enumerate(zip(self.drafted, self.accepted, self.committed, strict=True)):
+        for r, (drafted, accepted, committed) in enumerate(
+            zip(self.drafted, self.accepted, self.committed, strict=True)
+        ):
             if accepted > drafted:
-                raise RoundLogError(f"request {self.id!r}, round {r}: accepted {accepted} of {drafted} drafted tokens; K cannot exceed γ")
+                raise RoundLogError(
+                    f"request {self.id!r}, round {r}: accepted {accepted} of {drafted} drafted tokens; "
+                    "K cannot exceed γ"
+                )
             if committed > accepted + 1 or (committed < accepted + 1 and r + 1 < len(self.drafted)):
                 raise RoundLogError(
                     f"request {self.id!r}, round {r}: committed {committed} tokens with K = {accepted}; "
@@ -73,7 +82,8 @@ class RequestLog:
                 )
         if self.output_tokens and self.prefill_tokens + sum(self.committed) != self.output_tokens:
             raise RoundLogError(
-                f"request {self.id!r}: prefill {self.prefill_tokens} + rounds {sum(self.committed)} tokens ≠ output_tokens {self.output_tokens}"
+                f"request {self.id!r}: {self.prefill_tokens} tokens by prefill and {sum(self.committed)} by rounds "
+                f"do not add up to output_tokens = {self.output_tokens}"
             )
 
     @property
@@ -104,14 +114,18 @@ class RequestLog:
 
 @dataclass
 class RoundLog:
-    """A set of requests measured together, with the environment (device, versions, date, seed) and the setup (models, dtype)."""
+    """A set of requests measured together, with the environment (device, versions, date, seed) and the setup (models,
+    dtype).
+    """
 
     environment: dict
     setup: dict
     requests: list
 
     def select(self, **wanted):
-        """Return a RoundLog with the requests whose fields equal those given, such as `select(arm="plain", domain="json")`."""
+        """Return a RoundLog with the requests whose fields equal those given, such as `select(arm="plain",
+        domain="json")`.
+        """
         unknown = set(wanted) - {f.name for f in fields(RequestLog)}
         if unknown:
             raise RoundLogError(f"select({', '.join(sorted(unknown))}) names no field of a request")
@@ -144,7 +158,9 @@ class RoundLog:
         missing = [key for key in ("environment", "setup", "requests") if key not in data]
         if missing:
             raise RoundLogError(f"the record lacks {', '.join(missing)}")
-        return cls(data["environment"], data["setup"], [_from_milliseconds(r, i) for i, r in enumerate(data["requests"])])
+        return cls(
+            data["environment"], data["setup"], [_from_milliseconds(r, i) for i, r in enumerate(data["requests"])]
+        )
 
     def write(self, path):
         """Write the record to `path` (whole or not at all: a temporary file is renamed over it)."""
@@ -177,7 +193,7 @@ def _from_milliseconds(request, index):
         times = request.pop(f"{name}_ms", None)
         if not isinstance(times, list) or not all(isinstance(t, (int, float)) for t in times):
             raise RoundLogError(f"requests[{index}] needs {name}_ms, a list of milliseconds, one per round")
-        request[name] = [milliseconds / 1e3 for milliseconds in times]
+        request[name] = [round(milliseconds / 1e3, 9) for milliseconds in times]
     unknown = set(request) - {f.name for f in fields(RequestLog)}
     if unknown or not {"id", "arm", "gamma"} <= set(request):
         wrong = f"has unknown keys {sorted(unknown)}" if unknown else "lacks id, arm or gamma"
