@@ -1,0 +1,164 @@
+"""The book's own Sphinx extension: what Jupyter Book does not do by itself.
+
+1. Results of cells are kept under a key made of everything that the cells depend on, so that a change in the
+   library, a quiz or a measurement runs the chapters again (Jupyter Book's cache looks at the chapter only).
+2. Repository, edit, issue and launch buttons appear only when _config.yml names a real repository.
+3. The front matter of a chapter (claims, minutes, ...) becomes a line under its title.
+4. MathJax comes from the installed package, and only the files that a page can load; no other host is asked.
+5. The notebook twin of a chapter is what its download button gives.
+"""
+
+import hashlib
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+
+from docutils import nodes
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+CELLS_DEPEND_ON = ("specgain", "book/quizzes", "notebooks/measurements", "requirements.txt")
+MATHJAX_FILES = ("tex-chtml.js", "output/chtml/fonts/woff-v2", "input/tex/extensions")
+
+
+# --- 1. the key of the cells' results ---------------------------------------------------------------------------
+
+
+def content_key():
+    """Return a short hash of every file that cells depend on, and of whether torch is there."""
+    digest = hashlib.sha256(f"torch: {importlib.util.find_spec('torch') is not None}".encode())
+    for top in (ROOT / name for name in CELLS_DEPEND_ON):
+        for path in [top] if top.is_file() else sorted(top.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                digest.update(f"\n{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def set_cache(app, config):
+    """Put the execution cache under the key, and drop the caches of other keys."""
+    caches = ROOT / "_build" / ".jupyter_cache"
+    config.specgain_content_key = content_key()
+    for old in caches.glob("*"):
+        if old.name != config.specgain_content_key and old.is_dir():
+            shutil.rmtree(old, ignore_errors=True)
+    config.nb_execution_cache_path = str(caches / config.specgain_content_key)
+
+
+# --- 2. addresses ------------------------------------------------------------------------------------------------
+
+
+def set_addresses(app, config):
+    """Take away every button that would lead nowhere while the addresses are placeholders."""
+    options = config.html_theme_options
+    options["navbar_persistent"] = []  # the search field stands in the side bar already
+    options["logo"] = {"text": config.html_title}
+    if "OWNER" in options.get("repository_url", "OWNER"):
+        options["repository_url"] = ""
+        options["launch_buttons"] = {}
+        for button in ("use_repository_button", "use_issues_button", "use_edit_page_button"):
+            options[button] = False
+    if "OWNER" in config.html_baseurl:
+        config.html_baseurl = ""
+
+
+# --- 3. the line under the title ----------------------------------------------------------------------------------
+
+
+def as_list(value):
+    """Return front matter's value as a list of strings: a YAML list, JSON text of one, or one string."""
+    if isinstance(value, str) and value.startswith("["):
+        value = json.loads(value)
+    return [str(item) for item in value] if isinstance(value, list) else [str(value)]
+
+
+def joined(ids):
+    """Return ids with runs written as ranges: C2.1, C2.2, C2.3, C3.1 -> "C2.1–C2.3, C3.1"."""
+    runs = []
+    for name in ids:
+        head, _, last = name.rpartition(".")
+        if runs and head and runs[-1][-1] == f"{head}.{int(last) - 1}":
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+    return ", ".join(run[0] if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
+
+
+def facts(metadata):
+    """Return the facts of a chapter's front matter in the order in which they are shown."""
+    found = []
+    if "claims" in metadata:
+        found.append("Covers " + joined(as_list(metadata["claims"])))
+    if "objectives" in metadata:
+        found.append("Objectives " + joined(as_list(metadata["objectives"])))
+    if "minutes" in metadata:
+        found.append(f"{metadata['minutes']} minutes")
+    if "needs" in metadata:
+        found.append("Needs " + ", ".join(as_list(metadata["needs"])))
+    if "checked" in metadata:
+        found.append("Checked against " + ", ".join(as_list(metadata["checked"])))
+    return found
+
+
+def add_facts(app, doctree):
+    """Insert the line of facts after the page's title."""
+    found = facts(app.env.metadata[app.env.docname])
+    title = next(doctree.findall(nodes.title), None)
+    if found and title is not None:
+        line = nodes.bullet_list("", *(nodes.list_item("", nodes.paragraph("", fact)) for fact in found))
+        line["classes"].append("chapter-facts")
+        title.parent.insert(title.parent.index(title) + 1, line)
+
+
+# --- 4. MathJax, and no other host --------------------------------------------------------------------------------
+
+
+def copy_mathjax(app, exception):
+    """Copy the MathJax files that pages load from the installed package into the book."""
+    package = Path(importlib.util.find_spec("sphinx-mathjax-offline").origin).parent / "static" / "mathjax"
+    target = Path(app.outdir) / "_static" / "mathjax"
+    if exception is None and app.builder.format == "html" and not target.exists():
+        for name in MATHJAX_FILES:
+            source = package / name
+            if source.is_dir():
+                shutil.copytree(source, target / name, dirs_exist_ok=True)
+            else:
+                (target / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(source, target / name)
+
+
+def stay_on_this_host(app, pagename, templatename, context, doctree):
+    """Point the quizzes' emergency copy of MathJax (on another host) at the book's own copy."""
+    other = "https://cdn.jsdelivr.net/npm/mathjax@3/es5/tex-svg.js"
+    context["body"] = context.get("body", "").replace(other, context["pathto"]("_static/mathjax/tex-chtml.js", 1))
+
+
+# --- 5. notebook twins ---------------------------------------------------------------------------------------------
+
+
+def offer_twin(app, pagename, templatename, context, doctree):
+    """Let the download button offer the notebook twin of the page, if it has one."""
+    if (ROOT / f"{pagename}.ipynb").exists():
+        context["ipynb_source"] = f"{pagename}.ipynb"
+
+
+def copy_twins(app, exception):
+    """Copy the twins to where the download buttons point."""
+    if exception is None and app.builder.format == "html":
+        for docname in app.env.found_docs:
+            twin = ROOT / f"{docname}.ipynb"
+            if twin.exists():
+                target = Path(app.outdir) / "_sources" / f"{docname}.ipynb"
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(twin, target)
+
+
+def setup(app):
+    app.add_config_value("specgain_content_key", "", "env")  # a new key makes Sphinx read every page again
+    app.connect("config-inited", set_cache)
+    app.connect("config-inited", set_addresses)
+    app.connect("doctree-read", add_facts)
+    app.connect("html-page-context", offer_twin)
+    app.connect("html-page-context", stay_on_this_host)
+    app.connect("build-finished", copy_mathjax)
+    app.connect("build-finished", copy_twins, priority=900)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
