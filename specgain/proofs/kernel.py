@@ -1,0 +1,440 @@
+"""Proofs that can fail: a theorem is a function that yields steps, and every step is checked.
+
+    @theorem("P4", "What one more candidate adds", ..., mutants={"exponent off by one": dict(power=g)})
+    def marginal(power=g + 1):
+        yield Identity("Subtract the two closed forms.", closed(g + 1) - closed(g), a**power)
+
+A mutant calls the same function with one wrong ingredient.  It counts as rejected only if some step is then
+*refuted*: exact values are found that satisfy every premise and make the step false.
+"""
+
+import time
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import sympy as sp
+
+from specgain.proofs import render
+from specgain.proofs.algebra import (
+    WILD,
+    Definition,
+    counterexample,
+    exact,
+    known_sign,
+    normal,
+    residual,
+    unfold,
+)
+
+PROOF_TRIES = 6  # points at which a step that is proved is checked once more, exactly
+NOT = {"=": "≠", ">=": "<", ">": "≤"}
+MUTANT_TRIES = 400  # points tried before a wrong variant is called "not refuted"
+
+
+@dataclass
+class Context:
+    """What a step may rely on: premises and earlier inequalities as sign facts, and the definitions in force."""
+
+    facts: list = field(default_factory=list)  # (template, strict): premises only, used to draw exact points
+    known: list = field(default_factory=list)  # the same plus what earlier steps have proved
+    definitions: list = field(default_factory=list)
+    path: tuple = ()  # ids of the proofs being checked, to catch a circle of lemmas
+
+    def residual(self, formula):
+        return residual(unfold(normal(unfold(formula, self.definitions)), self.definitions))
+
+    def sign(self, formula, strict):
+        written_out = unfold(formula, self.definitions)
+        return any(known_sign(e, self.known, strict) for e in (formula, written_out))
+
+
+# -------------------------------------------------------------------------------------------------- premises
+
+
+class Given:
+    """A premise in words, with the relations (such as a <= 1) that it makes available.
+
+    `each` names the index for which the relations hold at every value: Given("…", a[i] <= 1, each=i).
+    Relations that SymPy already knows from a symbol's assumptions need not be listed.
+    """
+
+    def __init__(self, words, *relations, each=None):
+        self.words, self.relations, self.each = words, relations, each
+
+    def enter(self, context):
+        for fact in _facts(self.relations, self.each):
+            context.facts.append(fact)
+            context.known.append(fact)
+
+
+class Where:
+    """A notation used in the steps: Where("E(γ) is the mean committed length", Recursion(E, 0, 1, …))."""
+
+    def __init__(self, words, definition):
+        self.words, self.definition = words, definition
+
+    def enter(self, context):
+        context.definitions.append(self.definition)
+
+
+def _facts(relations, each):
+    for relation in relations:
+        if relation is sp.true:
+            continue
+        template = exact(relation.gts - relation.lts)
+        yield (template.subs(each, WILD) if each is not None else template), relation.rel_op in "<>"
+
+
+# -------------------------------------------------------------------------------------------------- steps
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the checker found: `status` is proved, refuted or undecided (undecided is a failure too)."""
+
+    status: str
+    reason: str = ""
+    values: tuple = ()  # the exact point at which a refuted step is false
+
+
+class Step:
+    """One step of a proof.  `claims` says what it asserts, `gaps` tries to show it and names what is missing."""
+
+    machine = True
+    why = ""
+
+    def claims(self):
+        """Return (formula, relation) pairs: each formula is asserted to be = 0, >= 0 or > 0."""
+        return []
+
+    def gaps(self, context):
+        """Return the reasons why the step is not shown; an empty list means that it is proved."""
+        return []
+
+    def teach(self, context):
+        """Tell the context what later steps may use, now that this one is proved."""
+
+    def check(self, context, tries=PROOF_TRIES):
+        """Return the Verdict: refuted if an exact counter-example turns up, proved if no gap is left."""
+        gaps = self.gaps(context)
+        found, tried = counterexample(self.claims(), context.facts, context.definitions, tries if gaps else PROOF_TRIES)
+        if found:
+            values, value, relation = found
+            return Verdict("refuted", f"{value} {NOT[relation]} 0", tuple(values.items()))
+        if self.claims() and not tried:
+            return Verdict("undecided", "no exact point satisfies the premises: they may contradict each other")
+        return Verdict("undecided", "; ".join(gaps)) if gaps else Verdict("proved")
+
+
+class Identity(Step):
+    """left = right: the difference is brought to exactly zero."""
+
+    def __init__(self, why, left, right):
+        self.left, self.right, self.why = exact(left), exact(right), why
+
+    def claims(self):
+        return [(self.left - self.right, "=")]
+
+    def gaps(self, context):
+        rest = context.residual(self.left - self.right)
+        return [f"the residual {rest} is not shown to be zero"] if rest != 0 else []
+
+    def relation(self):
+        return sp.Eq(self.left, self.right, evaluate=False)
+
+
+class Induction(Step):
+    """left(n) = right(n) for all n ≥ base: the base case, and the step from n to n + 1.
+
+    The step shows left(n+1) − right(n+1) = times·(left(n) − right(n)), which is zero by hypothesis.  With `names`,
+    right is a name such as s[n], and later steps read it as left.
+    """
+
+    def __init__(self, why, n, left, right, base=0, times=1, names=False):
+        self.n, self.left, self.right, self.why = n, exact(left), exact(right), why
+        self.base, self.times, self.names = base, exact(times), names
+
+    def claims(self):
+        return [(self._gap(self.n), "="), (self._gap(self.base), "=")]
+
+    def _gap(self, n):
+        return (self.left - self.right).subs(self.n, n)
+
+    def gaps(self, context):
+        base = context.residual(self._gap(self.base))
+        step = context.residual(self._gap(self.n + 1) - self.times * self._gap(self.n))
+        named = [(f"base case {self.n} = {self.base}", base), (f"step {self.n} → {self.n} + 1", step)]
+        return [f"{name}: the residual {rest} is not shown to be zero" for name, rest in named if rest != 0]
+
+    def teach(self, context):
+        if self.names:
+            head = self.right.base if isinstance(self.right, sp.Indexed) else self.right.func
+            context.definitions.insert(0, Definition(head, lambda index: self.left.subs(self.n, index)))
+
+    def relation(self):
+        return sp.Eq(self.left, self.right, evaluate=False)
+
+
+class AtLeast(Step):
+    """left ≥ right: the difference equals `because`, whose sign the listed rules give.  `strict` makes it >."""
+
+    strict = False
+
+    def __init__(self, why, left, right, because=None, each=None):
+        self.left, self.right, self.why, self.each = exact(left), exact(right), why, each
+        self.because = self.left - self.right if because is None else exact(because)
+
+    def claims(self):
+        return [(self.left - self.right, ">" if self.strict else ">=")]
+
+    def gaps(self, context):
+        rest = context.residual(self.left - self.right - self.because)
+        gaps = [f"the difference is not {self.because}: {rest} is left"] if rest != 0 else []
+        if not context.sign(self.because, self.strict):
+            gaps.append(f"no rule gives the sign of {self.because}")
+        return gaps
+
+    def teach(self, context):
+        context.known.extend(_facts([self.relation()], self.each))
+
+    def relation(self):
+        return (sp.Gt if self.strict else sp.Ge)(self.left, self.right, evaluate=False)
+
+
+class Greater(AtLeast):
+    """left > right, shown like AtLeast."""
+
+    strict = True
+
+
+class SameSign(Step):
+    """left and right have one sign (both > 0, both < 0 or both = 0): left = factor · right with factor > 0."""
+
+    def __init__(self, why, left, right, factor):
+        self.left, self.right, self.factor, self.why = exact(left), exact(right), exact(factor), why
+
+    def claims(self):
+        return [(self.left - self.factor * self.right, "="), (self.factor, ">")]
+
+    def gaps(self, context):
+        rest = context.residual(self.left - self.factor * self.right)
+        gaps = [f"left is not factor · right: {rest} is left"] if rest != 0 else []
+        return gaps if context.sign(self.factor, True) else [*gaps, f"no rule shows {self.factor} > 0"]
+
+    def relation(self):
+        return sp.Eq(sp.Function("sign")(self.left), sp.Function("sign")(self.right), evaluate=False)
+
+
+class Limit(Step):
+    """The limit of formula as variable → point is value (Gruntz's algorithm, then an exact comparison)."""
+
+    def __init__(self, why, formula, variable, point, value, side="+-"):
+        self.formula, self.variable, self.point = exact(formula), variable, exact(point)
+        self.value, self.why, self.side = exact(value), why, side
+
+    @cached_property
+    def found(self):
+        side = "-" if self.point is sp.oo else self.side
+        return sp.limit(self.formula, self.variable, self.point, side)
+
+    def claims(self):
+        return [(self.found - self.value, "=")]
+
+    def gaps(self, context):
+        rest = context.residual(self.found - self.value)
+        return [f"the limit is {self.found}, not {self.value}"] if rest != 0 else []
+
+    def relation(self):
+        return sp.Eq(sp.Limit(self.formula, self.variable, self.point, self.side), self.value, evaluate=False)
+
+
+class Lemma(Step):
+    """Another proof, which must itself be proved; `gives` are relations that it states, usable from here on."""
+
+    def __init__(self, why, proof_id, *gives, each=None):
+        self.proof_id, self.why, self.gives, self.each = proof_id, why, gives, each
+
+    def gaps(self, context):
+        if self.proof_id in context.path:
+            return [f"{' → '.join(context.path)} → {self.proof_id} is a circle"]
+        proof = get(self.proof_id)
+        if proof.check(context.path).status != "proved":
+            return [f"{self.proof_id} is not proved"]
+        stated = [step.relation() for step in proof.steps if hasattr(step, "relation")]
+        return [f"{self.proof_id} does not state {gives}" for gives in self.gives if gives not in stated]
+
+    def teach(self, context):
+        context.known.extend(_facts([g for g in self.gives if not isinstance(g, sp.Eq)], self.each))
+
+
+class Human(Step):
+    """An argument in words.  It is counted and shown as such; no machine has checked it."""
+
+    machine = False
+
+    def __init__(self, why):
+        self.why = why
+
+
+class Needed:
+    """Exact values that show what goes wrong without a premise: all `relations` hold, against the theorem."""
+
+    def __init__(self, premise, why, *relations):
+        self.premise, self.why, self.relations = premise, why, relations
+
+    def holds(self):
+        """Return True if every relation, evaluated exactly, is true."""
+        return all(bool(relation) for relation in self.relations)
+
+
+# -------------------------------------------------------------------------------------------------- proofs
+
+
+@dataclass(frozen=True)
+class Result:
+    """What `prove` returns: the status, the counts and the seconds that checking took."""
+
+    id: str
+    status: str
+    machine_steps: int
+    human_steps: int
+    mutants_rejected: int
+    mutants_total: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The verdicts of one run through a proof's steps, in order; `status` is proved only if all of them are."""
+
+    verdicts: tuple
+
+    @property
+    def status(self):
+        return "proved" if self.verdicts and all(v.status == "proved" for _, v in self.verdicts) else "failed"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A wrong variant and what became of it: rejected only if a step was refuted by exact values."""
+
+    mistake: str
+    rejected: bool
+    step: int
+    verdict: Verdict
+
+
+class Proof:
+    """A theorem: id, title, statement, where it comes from, premises, steps, mutants, and what they cover."""
+
+    def __init__(self, id, title, build, says, plain, source, claims, mutants, notes=""):
+        self.id, self.title, self.build, self.says, self.plain = id, title, build, says, plain
+        self.source, self.claims, self.mutations, self.notes = source, tuple(claims), mutants, notes
+
+    @cached_property
+    def parts(self):
+        """The premises, notations and steps, in the order in which the theorem's function yields them."""
+        return tuple(self.build())
+
+    @property
+    def steps(self):
+        return tuple(part for part in self.parts if isinstance(part, Step))
+
+    @property
+    def premises(self):
+        return tuple(part for part in self.parts if isinstance(part, Given))
+
+    @property
+    def needed(self):
+        return tuple(part for part in self.parts if isinstance(part, Needed))
+
+    def check(self, path=()):
+        """Return `Checked`, the verdict of every step (remembered after the first run)."""
+        if not hasattr(self, "_checked"):
+            self._checked = _run(self.parts, (*path, self.id))
+        return self._checked
+
+    @cached_property
+    def mutants(self):
+        """Each wrong variant with its fate; see `Mutant`."""
+        return tuple(self._mutant(mistake, wrong) for mistake, wrong in self.mutations.items())
+
+    def _mutant(self, mistake, wrong):
+        checked = _run(tuple(self.build(**wrong)), (self.id,), MUTANT_TRIES)
+        if checked.status == "proved":
+            return Mutant(mistake, False, 0, Verdict("proved", "the checker accepted it"))
+        _, verdict = checked.verdicts[-1]
+        return Mutant(mistake, verdict.status == "refuted", len(checked.verdicts), verdict)
+
+    def prove(self):
+        """Return the `Result` of checking every step and every mutant."""
+        start = time.perf_counter()
+        status = self.check().status
+        rejected = sum(mutant.rejected for mutant in self.mutants)
+        machine = sum(step.machine for step in self.steps)
+        sound = status == "proved" and machine and rejected == len(self.mutants) and all(n.holds() for n in self.needed)
+        counts = machine, len(self.steps) - machine, rejected, len(self.mutants)
+        return Result(self.id, "proved" if sound else "failed", *counts, time.perf_counter() - start)
+
+    def _repr_markdown_(self):
+        return render.markdown(self)
+
+    def __str__(self):
+        return render.text(self)
+
+
+def _run(parts, path, tries=PROOF_TRIES):
+    """Return `Checked` for a list of parts; a step sees the premises and definitions that stand before it."""
+    context, verdicts = Context(path=path), []
+    for part in parts:
+        if isinstance(part, Step):
+            verdicts.append((part, part.check(context, tries)))
+            if verdicts[-1][1].status == "proved":
+                part.teach(context)
+            elif tries == MUTANT_TRIES:
+                break  # a mutant is judged by its first step that fails
+        elif not isinstance(part, Needed):
+            part.enter(context)
+    return Checked(tuple(verdicts))
+
+
+REGISTRY = {}
+
+
+def theorem(id, title, *, says, plain, source, mutants, claims=(), notes=""):
+    """Register the decorated function, which yields a proof's premises and steps, and return its Proof."""
+
+    if len(mutants) < 3:
+        raise ValueError(f"{id} has {len(mutants)} mutants; a proof needs at least three mistakes to reject")
+
+    def register(build):
+        REGISTRY[id] = Proof(id, title, build, says, plain, source, claims, mutants, notes)
+        return REGISTRY[id]
+
+    return register
+
+
+def all_proofs():
+    """Return every proof, in the order P1, P2, …"""
+    return [REGISTRY[id] for id in sorted(REGISTRY, key=lambda id: int(id[1:]))]
+
+
+def get(id):
+    """Return the proof with this id; raise KeyError that lists the ids there are."""
+    if id not in REGISTRY:
+        raise KeyError(f"there is no proof {id!r}; the proofs are {', '.join(p.id for p in all_proofs())}")
+    return REGISTRY[id]
+
+
+def prove(id):
+    """Return the Result of checking one proof and its mutants."""
+    return get(id).prove()
+
+
+def to_json():
+    """Return {"proofs": [{id, statement, status, machine_steps, human_steps, mutants_rejected}]} for all proofs."""
+    keys = ("status", "machine_steps", "human_steps", "mutants_rejected")
+    results = [(proof, proof.prove()) for proof in all_proofs()]
+    return {
+        "proofs": [{"id": p.id, "statement": p.plain, **{key: getattr(r, key) for key in keys}} for p, r in results]
+    }

@@ -1,0 +1,183 @@
+"""The checker itself: what is false is refuted, what is not shown fails, and nothing inexact gets in."""
+
+import pytest
+import sympy as sp
+
+from specgain.proofs import kernel
+from specgain.proofs.algebra import WILD, NotExact, Recursion, known_sign, normal, residual
+from specgain.proofs.kernel import (
+    AtLeast,
+    Context,
+    Given,
+    Greater,
+    Human,
+    Identity,
+    Induction,
+    Lemma,
+    Limit,
+    SameSign,
+)
+from specgain.proofs.symbols import a, a_, gamma, i, j, k, n, p, s_
+
+x, y = sp.symbols("x y", real=True)
+t = sp.Symbol("t", positive=True)
+
+
+def verdict(step, *parts):
+    (*_, (_, last)) = kernel._run((*parts, step), ("test",)).verdicts
+    return last.status
+
+
+def test_a_true_identity_is_proved_and_a_false_one_is_refuted():
+    assert verdict(Identity("", (x + y) ** 2, x**2 + 2 * x * y + y**2)) == "proved"
+    assert verdict(Identity("", (x + y) ** 2, x**2 + y**2)) == "refuted"
+
+
+def test_a_step_that_holds_at_some_points_only_is_refuted():
+    assert verdict(Identity("", x * (x - 1) * (x - 2) * (x + 1) * (2 * x - 1), 0)) == "refuted"
+
+
+def test_an_unknown_function_is_undecided_and_that_is_a_failure():
+    assert verdict(AtLeast("true, but no rule sees it", x**4 - 2 * x**2 + 1, 0)) == "undecided"
+    assert verdict(AtLeast("", x**4 - 2 * x**2 + 1, 0, because=(x**2 - 1) ** 2)) == "proved"
+
+
+def test_a_certificate_must_equal_the_difference():
+    assert verdict(AtLeast("", x**2 + 1, 0, because=x**2)) == "undecided"
+
+
+def test_strict_needs_strictness():
+    assert verdict(Greater("", x**2, 0)) == "refuted"
+    assert verdict(Greater("", x**2 + t, 0)) == "proved"
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: Identity("", 0.5 * x, x / 2),
+        lambda: AtLeast("", sp.Float(1) * x, 0),
+        lambda: Given("", x <= 0.5).enter(Context()),
+    ],
+)
+def test_floating_point_is_refused(build):
+    with pytest.raises(NotExact, match="fraction"):
+        build()
+
+
+def test_induction_needs_base_and_step():
+    triangle = sp.Sum(k * p[0], (k, 1, n))
+    assert verdict(Induction("", n, sp.Sum(k, (k, 1, n)), n * (n + 1) / 2)) == "proved"
+    assert verdict(Induction("", n, triangle, p[0] * n**2)) == "refuted"
+    assert (
+        verdict(Induction("wrong base only", n, sp.Sum(p[k], (k, 1, n)), sp.Sum(p[k], (k, 1, n)) + p[0])) == "refuted"
+    )
+
+
+def test_limits_are_compared_exactly():
+    assert verdict(Limit("", sp.sin(x) / x, x, 0, 1)) == "proved"
+    assert verdict(Limit("", (1 - a ** (gamma + 1)) / (1 - a), a, 1, gamma)) == "refuted"
+
+
+def test_same_sign_needs_a_positive_factor():
+    assert verdict(SameSign("", t * x, x, t)) == "proved"
+    assert verdict(SameSign("", -t * x, x, -t)) == "refuted"
+
+
+def test_premises_that_contradict_each_other_prove_nothing():
+    assert verdict(AtLeast("", x, 0), Given("", x >= 1), Given("", x <= -1)) == "undecided"
+
+
+def test_a_lemma_must_be_proved_itself_and_state_what_is_used():
+    assert verdict(Lemma("", "P5", s_[i] >= s_[i + 1], each=i)) == "proved"
+    assert verdict(Lemma("", "P5", s_[i] <= s_[i + 1], each=i)) == "undecided"
+    with pytest.raises(KeyError, match="P1, P2"):
+        verdict(Lemma("", "P99"))
+
+
+def test_a_circle_of_lemmas_is_refused(monkeypatch):
+    monkeypatch.setattr(kernel, "REGISTRY", dict(kernel.REGISTRY))
+    wrong = {"a": {}, "b": {}, "c": {}}
+    circle = kernel.theorem("P90", "", says="", plain="", source="", mutants=wrong)(lambda: iter([Lemma("", "P91")]))
+    kernel.theorem("P91", "", says="", plain="", source="", mutants=wrong)(lambda: iter([Lemma("", "P90")]))
+    assert circle.check().status == "failed"
+
+
+def test_an_accepted_mutant_and_an_undecided_mutant_both_fail_the_proof(monkeypatch):
+    monkeypatch.setattr(kernel, "REGISTRY", dict(kernel.REGISTRY))
+
+    def build(step=None):
+        yield step or Identity("", x, x)
+
+    hard = AtLeast("true, so it cannot be refuted", x**4 - 2 * x**2 + 1, 0)
+    mutants = {"false": dict(step=Identity("", x, y)), "true": {}, "not shown": dict(step=hard)}
+    proof = kernel.theorem("P92", "", says="", plain="", source="", mutants=mutants)(build)
+    assert [m.rejected for m in proof.mutants] == [True, False, False]
+    assert proof.prove().status == "failed"
+
+
+def test_a_proof_in_words_only_is_not_proved(monkeypatch):
+    monkeypatch.setattr(kernel, "REGISTRY", dict(kernel.REGISTRY))
+    wrong = {name: dict(step=Identity("", x, x + 1)) for name in "abc"}
+    proof = kernel.theorem("P93", "", says="", plain="", source="", mutants=wrong)(
+        lambda step=None: iter([step or Human("trust me")])
+    )
+    assert proof.prove().status == "failed"
+
+
+def test_three_mutants_are_the_least():
+    with pytest.raises(ValueError, match="at least three"):
+        kernel.theorem("P94", "", says="", plain="", source="", mutants={})
+
+
+def test_a_recursion_unfolds_down_to_its_first_value():
+    rule = Recursion(s_, 0, 1, lambda index, before: a_[index] * before)
+    assert rule.unfold(s_[n + 2]) == a_[n + 2] * a_[n + 1] * s_[n]
+    assert rule.unfold(s_[2]) == a_[2] * a_[1]
+    assert rule.unfold(s_[n]) == s_[n]
+
+
+FORMULAS = [
+    sp.Sum(p[k], (k, 0, n + 2)),
+    sp.Sum(p[k], (k, n - 1, n + 1)),
+    sp.Sum(k * p[k] + 2, (k, 1, n - 1)),
+    sp.Sum(p[k], (k, n + 1, 2 * n)),
+    sp.Sum(sp.Sum(p[k] * p[i], (k, i, n + 1)), (i, 1, n)),
+    sp.Product(2 * p[j], (j, 1, n + 1)),
+    sp.Sum(sp.Product(a_[j], (j, 1, i)), (i, 1, n + 1)),
+    sp.Sum(a**i, (i, 2, n + 1)),
+    sp.Product(p[j] ** 2, (j, 2, n + 2)),
+]
+
+
+@pytest.mark.parametrize("size", range(5))
+@pytest.mark.parametrize("formula", FORMULAS, ids=str)
+def test_the_normal_form_keeps_the_value(formula, size):
+    """Written out for concrete n, a formula and its normal form agree (empty and reversed sums included)."""
+    terms = [p[m] for m in range(-2, 12)] + [a_[m] for m in range(12)]
+    weights = {term: sp.Rational(m + 2, 3 + m * m) for m, term in enumerate(terms)}
+    here, there = (add_up(e.subs(n, size)).xreplace(weights) for e in (formula, normal(formula)))
+    assert here == there
+
+
+def add_up(e):
+    """Return `e` with its sums and products over numbers written out by a plain loop (reversed ones taken away)."""
+    if not e.has(sp.Sum, sp.Product):
+        return e
+    if not isinstance(e, (sp.Sum, sp.Product)):
+        return e.func(*map(add_up, e.args))
+    *inner, (index, low, high) = e.limits
+    body = e.func(e.function, *inner) if inner else e.function
+    here = [add_up(body.subs(index, m)) for m in range(low, high + 1)]
+    taken = [add_up(body.subs(index, m)) for m in range(high + 1, low)]
+    return sp.Add(*here) - sp.Add(*taken) if isinstance(e, sp.Sum) else sp.Mul(*here) / sp.Mul(*taken)
+
+
+def test_sign_rules_say_yes_only_when_they_know():
+    fact = [(1 - a_[WILD], False)]
+    assert known_sign(s_[n] * (1 - a_[n + 3]), fact)
+    assert not known_sign(s_[n] * (1 - a_[n + 3]), [])
+    assert not known_sign(s_[n] * (2 - a_[n + 3]) - 1, fact)
+    assert known_sign((-t) * (-t - 1), strict=True) and not known_sign(-t)
+    assert known_sign(sp.Sum(p[k], (k, 1, n))) and not known_sign(sp.Sum(p[k], (k, 1, n - 2)))
+    assert known_sign(sp.exp(x), strict=True) and not known_sign(x**3) and known_sign(x**2)
+    assert residual(sp.Max(x, y) + sp.Min(x, y) - x - y) == 0
