@@ -4,7 +4,7 @@
    library, a quiz or a measurement runs the chapters again (Jupyter Book's cache looks at the chapter only).
 2. Repository, edit, issue and launch buttons appear only when _config.yml names a real repository.
 3. The front matter of a chapter (claims, minutes, ...) becomes a line under its title.
-4. MathJax comes from the installed package, and only the files that a page can load; no other host is asked.
+4. MathJax comes from the installed package, and only the files that a page can load.
 5. The notebook twin of a chapter is what its download button gives.
 """
 
@@ -109,7 +109,7 @@ def add_facts(app, doctree):
         title.parent.insert(title.parent.index(title) + 1, line)
 
 
-# --- 4. MathJax, and no other host --------------------------------------------------------------------------------
+# --- 4. MathJax --------------------------------------------------------------------------------
 
 
 def copy_mathjax(app, exception):
@@ -124,12 +124,6 @@ def copy_mathjax(app, exception):
             else:
                 (target / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(source, target / name)
-
-
-def stay_on_this_host(app, pagename, templatename, context, doctree):
-    """Point the quizzes' emergency copy of MathJax (on another host) at the book's own copy."""
-    other = "https://cdn.jsdelivr.net/npm/mathjax@3/es5/tex-svg.js"
-    context["body"] = context.get("body", "").replace(other, context["pathto"]("_static/mathjax/tex-chtml.js", 1))
 
 
 # --- 5. notebook twins ---------------------------------------------------------------------------------------------
@@ -158,7 +152,6 @@ def setup(app):
     app.connect("config-inited", set_addresses)
     app.connect("doctree-read", add_facts)
     app.connect("html-page-context", offer_twin)
-    app.connect("html-page-context", stay_on_this_host)
     app.connect("build-finished", copy_mathjax)
     app.connect("build-finished", copy_twins, priority=900)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,36 +1,11 @@
-/* What the theme and jupyterquiz leave open: quizzes for keyboard and screen reader, and print with nothing folded. */
+/* What the theme leaves open: wide boxes that the keyboard can scroll, and print with nothing folded. */
 (function () {
   "use strict";
 
-  let groups = 0;
+  const WIDE = "div.highlight pre, div.math, div.cell_output .output, .pst-scrollable-table-container";
 
-  /* Names the parts of one question, so that a screen reader says the question, the field and the feedback. */
-  function describe(quiz) {
-    const question = quiz.querySelector(".MultipleChoiceQn, .ManyChoiceQn, .NumericQn, .StringQn");
-    const answers = quiz.querySelector(".Answer");
-    const feedback = quiz.querySelector(".Feedback");
-    if (!question || !answers || !feedback || quiz.dataset.described) return;
-    quiz.dataset.described = "yes";
-    question.id = question.id || "question-" + ++groups;
-    quiz.setAttribute("role", "group");
-    quiz.setAttribute("aria-labelledby", question.id);
-    feedback.setAttribute("role", "status");
-    const field = answers.querySelector("input.Input-text");
-    const label = answers.querySelector("label.InpLabel");
-    if (field && label) {
-      label.htmlFor = field.id;
-      label.textContent = "Your answer, then Enter:";
-    }
-  }
-
-  function describeAll(root) {
-    if (root.matches && root.matches(".Quiz")) describe(root);
-    root.querySelectorAll && root.querySelectorAll(".Quiz").forEach(describe);
-  }
-
-  /* Scrolling regions can be reached by keyboard. */
-  function reachable() {
-    for (const box of document.querySelectorAll(".bd-article div.highlight pre, .bd-article mjx-container[display], .bd-article div.math, .pst-scrollable-table-container"))
+  function makeReachable() {
+    for (const box of document.querySelectorAll(WIDE))
       if (box.scrollWidth > box.clientWidth && !box.hasAttribute("tabindex")) box.tabIndex = 0;
   }
 
@@ -39,11 +14,7 @@
     document.querySelectorAll(".toggle-hidden").forEach((part) => part.classList.remove("toggle-hidden"));
   }
 
-  document.addEventListener("DOMContentLoaded", function () {
-    describeAll(document);
-    new MutationObserver((changes) => changes.forEach((change) => change.addedNodes.forEach(describeAll)))
-      .observe(document.body, { childList: true, subtree: true });
-  });
-  window.addEventListener("load", () => setTimeout(reachable, 300));
+  window.addEventListener("load", () => setTimeout(makeReachable, 300));
+  window.addEventListener("resize", makeReachable);
   window.addEventListener("beforeprint", unfold);
 })();
