@@ -54,8 +54,9 @@ def pip(*arguments, otherwise):
 
 def installed(requirement):
     """Return True if .venv holds exactly this `name==version`, a local build such as +cpu included."""
-    code = "import sys, importlib.metadata as m; n, v = sys.argv[1].split('=='); sys.exit(m.version(n).split('+')[0] != v)"
-    return subprocess.run([PYTHON, "-c", code, requirement], capture_output=True).returncode == 0
+    name, version = requirement.split("==")
+    code = f"import importlib.metadata as m; print(m.version({name!r}).split('+')[0])"
+    return subprocess.run([PYTHON, "-c", code], capture_output=True, text=True).stdout.strip() == version
 
 
 def install_torch(requirement, pip_arguments):

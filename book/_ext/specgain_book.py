@@ -17,7 +17,7 @@ from pathlib import Path
 from docutils import nodes
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-CELLS_DEPEND_ON = ("specgain", "book/quizzes", "notebooks/measurements", "requirements.txt")
+CELLS_DEPEND_ON = ("specgain", "book/quizzes", "book/evidence", "notebooks/measurements", "requirements.txt")
 MATHJAX_FILES = ("tex-chtml.js", "output/chtml/fonts/woff-v2", "input/tex/extensions")
 
 
