@@ -1,0 +1,493 @@
+"""Quizzes and exercises: load the banks, show a question, check an answer.
+
+A bank is `book/quizzes/NN.json` with two lists.
+
+*questions* follow jupyterquiz's own schema, plus `id`, `objective`, `claim`, `read` (where to read on), for every
+wrong answer a `misconception`, and for a numeric question the `expression` that computes its key.
+
+*exercises* have `id`, `objective`, `claim`, `difficulty` (1–3), `minutes`, `kind` and `expression`.  The kinds are
+`numeric` (a number, right within the relative `tolerance`), `list` (several such numbers), `expression` (a formula in
+the exercise's `variables`, as text or as a function) and `choice` (one of `choices`; its key stands in `answer`).
+`hints` pairs the `expression` or `answer` of a typical mistake with its `misconception` and a `hint`.
+
+An `expression` is Python over the public names of specgain.  Keys are computed from it, never typed in.
+Run `python -m specgain.quiz` to check every bank.
+"""
+
+import ast
+import functools
+import itertools
+import json
+import math
+import random
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from numbers import Real
+from pathlib import Path
+
+from specgain import _quiz_html, acceptance, gain, length, round_time
+
+TYPES = ("multiple_choice", "many_choice", "numeric")
+KINDS = ("numeric", "list", "expression", "choice")
+TOLERANCE = 0.005  # relative: three digits of the right number are enough unless an exercise says otherwise
+
+
+class BankError(ValueError):
+    """A bank breaks the agreed format; the message lists every place and what would be right."""
+
+
+# ------------------------------------------------------------------------------------------------ expressions
+
+_ARITHMETIC = (ast.Expression, ast.BinOp, ast.operator, ast.UnaryOp, ast.unaryop)
+_ARITHMETIC += (ast.Constant, ast.Name, ast.Load, ast.Call)
+_LIBRARY = _ARITHMETIC + (ast.keyword, ast.Attribute, ast.Subscript, ast.Slice, ast.List, ast.Tuple, ast.Dict)
+_LIBRARY += (ast.Compare, ast.cmpop, ast.BoolOp, ast.boolop, ast.IfExp)
+_LIBRARY += (ast.GeneratorExp, ast.ListComp, ast.comprehension, ast.Store)
+_FUNCTIONS = {name: getattr(math, name) for name in ("exp", "expm1", "log", "log1p", "sqrt", "floor", "ceil", "prod")}
+_FUNCTIONS |= {f.__name__: f for f in (abs, min, max, sum, round, len, range, float, Fraction)}
+
+
+@functools.cache
+def library_names():
+    """Return the dict of names that a bank's `expression` may use: specgain's public names and simple functions."""
+    modules = (acceptance, gain, length, round_time)
+    public = {n: v for m in modules for n, v in vars(m).items() if not n.startswith("_") and callable(v)}
+    return _FUNCTIONS | {n: v for n, v in public.items() if v.__module__.startswith("specgain.")}
+
+
+def evaluate(expression, names=None):
+    """Return the value of `expression` over `names` (default: `library_names()`).
+
+    Only formulas are evaluated: an import, an assignment, a private attribute or an unknown name raises ValueError.
+
+    >>> evaluate("committed_length([0.5, 0.5])")
+    1.75
+    """
+    allowed, known = (_LIBRARY, library_names()) if names is None else (_ARITHMETIC, names)
+    try:
+        tree = ast.parse(expression.strip(), mode="eval")
+    except SyntaxError as error:
+        raise ValueError(f"{expression!r} is not a formula: {error.msg}") from None
+    known = known | {node.id: None for node in ast.walk(tree) if isinstance(getattr(node, "ctx", None), ast.Store)}
+    for node in ast.walk(tree):
+        if not isinstance(node, allowed) or (isinstance(node, ast.Attribute) and node.attr.startswith("_")):
+            raise ValueError(f"{expression!r} holds more than a formula ({type(node).__name__})")
+        if isinstance(node, ast.Name) and node.id not in known:
+            raise ValueError(f"{expression!r} uses {node.id!r}, which is not known here; known are {_listed(known)}")
+    return eval(compile(tree, "<expression>", "eval"), {"__builtins__": {}} | known)  # checked above, node by node
+
+
+def _listed(names):
+    return ", ".join(sorted(names)) if len(names) < 15 else "the public functions and classes of specgain"
+
+
+# ---------------------------------------------------------------------------------------------------- banks
+
+
+def bank_folder():
+    """Return the folder of the banks: inside an installed package, or `book/quizzes` of the repository."""
+    here = Path(__file__).resolve().parent
+    for folder in (here / "quizzes", here.parent / "book" / "quizzes"):
+        if folder.is_dir():
+            return folder
+    raise FileNotFoundError("no quiz bank was found, neither in the package nor in book/quizzes of a checkout")
+
+
+def load(path):
+    """Return the bank in the JSON file at `path`; raises BankError that lists all that is wrong with it."""
+    path = Path(path)
+    try:
+        bank = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise BankError(f"{path.name} is not JSON: {error}") from None
+    if not isinstance(bank, dict) or set(bank) != {"questions", "exercises"}:
+        raise BankError(f'{path.name} must be {{"questions": [...], "exercises": [...]}}')
+    wrong = _problems(bank, path.stem)
+    if wrong:
+        raise BankError("\n".join(f"{path.name}: {line}" for line in wrong))
+    return bank
+
+
+@functools.cache
+def _bank(number):
+    folder = bank_folder()
+    if not (folder / f"{number}.json").is_file():
+        raise KeyError(
+            f"there is no bank {number!r}; there are {', '.join(sorted(p.stem for p in folder.glob('*.json')))}"
+        )
+    return load(folder / f"{number}.json")
+
+
+def _find(identifier, part):
+    """Return the entry with this id; its first characters, up to the hyphen, name the bank."""
+    entries = {entry["id"]: entry for entry in _bank(str(identifier).partition("-")[0])[part]}
+    if identifier not in entries:
+        raise KeyError(f"no entry of {part} has the id {identifier!r}; there are {', '.join(entries)}")
+    return entries[identifier]
+
+
+def question(identifier):
+    """Return the question with this id, as a dict; KeyError names the ids there are."""
+    return _find(identifier, "questions")
+
+
+def exercise(identifier):
+    """Return the exercise with this id, as a dict; KeyError names the ids there are."""
+    return _find(identifier, "exercises")
+
+
+# ------------------------------------------------------------------------------------ what a bank must hold
+
+_HEAD = {"id", "objective", "claim"}
+_QUESTION = _HEAD | {"type", "question", "answers", "read"}
+_EXERCISE = _HEAD | {"difficulty", "minutes", "kind", "question"}
+_OPTIONAL = {"expression", "precision", "answer_cols", "code"}
+_EXERCISE_OPTIONAL = {"expression", "tolerance", "hints", "unit", "variables", "choices", "answer"}
+
+
+def _problems(bank, stem):
+    """Return one line per fault of a bank; an empty list means that it keeps the format."""
+    wrong = []
+    for part, check_one in (("questions", _question_problems), ("exercises", _exercise_problems)):
+        seen = set()
+        for place, entry in enumerate(bank[part]):
+            name = entry.get("id", f"{part}[{place}]") if isinstance(entry, dict) else f"{part}[{place}]"
+            try:
+                for line in itertools.chain(_head_problems(entry, stem, seen), check_one(entry)):
+                    wrong.append(f"{name}: {line}")
+            except (TypeError, KeyError, AttributeError, ValueError, ArithmeticError) as error:
+                wrong.append(f"{name}: {type(error).__name__}: {error}")
+    return wrong
+
+
+def _head_problems(entry, stem, seen):
+    if not re.fullmatch(rf"{re.escape(stem)}-[a-z0-9]+(-[a-z0-9]+)*", entry["id"]):
+        yield f'the id must begin with "{stem}-" and go on in small letters, digits and single hyphens'
+    if entry["id"] in seen:
+        yield "the id occurs twice"
+    seen.add(entry["id"])
+    if not re.fullmatch(r"O([1-9]|10)", entry["objective"]):
+        yield f"objective = {entry['objective']!r} must be one of O1 to O10"
+    if not re.fullmatch(r"C\d\.\d+", entry["claim"]):
+        yield f"claim = {entry['claim']!r} must be a claim's id, such as C2.6"
+    for text in _texts(entry):
+        if "$" in text or "\\" in text or "](" in text:
+            yield f"{text!r} holds $, a backslash or ]( , which break in notebooks; write maths in Unicode"
+
+
+def _texts(entry):
+    """Return the strings of an entry that readers see."""
+    answers = [answer.get(name, "") for answer in entry.get("answers", []) for name in ("answer", "feedback")]
+    return [entry.get("question", ""), *answers, *(hint.get("hint", "") for hint in entry.get("hints", []))]
+
+
+def _key_problems(entry, needed, optional):
+    for name in sorted(needed - set(entry)):
+        yield f"{name} is missing"
+    for name in sorted(set(entry) - needed - optional):
+        yield f"{name} is not a key of this format"
+
+
+def _question_problems(entry):
+    yield from _key_problems(entry, _QUESTION, _OPTIONAL)
+    if entry["type"] not in TYPES:
+        yield f"type = {entry['type']!r} must be one of {', '.join(TYPES)}"
+    rights = sum(bool(answer.get("correct")) for answer in entry["answers"])
+    if entry["type"] == "many_choice" and rights < 2:
+        yield "a many_choice question needs two or more correct answers"
+    if entry["type"] != "many_choice" and rights != 1:
+        yield f"a {entry['type']} question needs exactly one correct answer"
+    for answer in entry["answers"]:
+        yield from _answer_problems(answer)
+    yield from (_numeric_problems(entry) if entry["type"] == "numeric" else _choice_problems(entry))
+
+
+def _answer_problems(answer):
+    name = answer.get("answer", answer.get("value", answer.get("range", answer.get("type"))))
+    if not answer.get("feedback"):
+        yield f"answer {name!r} needs feedback"
+    if answer.get("type") != "default" and not answer.get("correct") and not answer.get("misconception"):
+        yield f"wrong answer {name!r} needs the name of its misconception"
+    if "expression" in answer and "answer" in answer:
+        value = evaluate(answer["expression"])
+        if not _printed_right(answer["answer"], value):
+            yield f"answer {name!r} does not print the value of its expression, {value}"
+
+
+def _printed_right(text, value):
+    """Return True if a number in `text` equals `value` to the digits that it is printed with."""
+    numbers = re.findall(r"[-−]?\d+(?:\.\d+)?", text)
+    return any(round(float(value), len(n.partition(".")[2])) == float(n.replace("−", "-")) for n in numbers)
+
+
+def _choice_problems(entry):
+    texts = [answer.get("answer") for answer in entry["answers"]]
+    if len(texts) < 2 or len(set(texts)) < len(texts) or not all(texts):
+        yield "needs two or more answers, all different, each with its text in `answer`"
+    if "expression" in entry:
+        value = evaluate(entry["expression"])
+        for answer in entry["answers"]:
+            if bool(answer["correct"]) != _printed_right(answer["answer"], value):
+                yield f"answer {answer['answer']!r}: correct = {answer['correct']}, but the expression gives {value}"
+
+
+def _numeric_problems(entry):
+    if "expression" not in entry:
+        yield "a numeric question needs the expression that computes its key"
+        return
+    key = float(evaluate(entry["expression"]))
+    if sum(answer.get("type") == "default" for answer in entry["answers"]) != 1:
+        yield 'needs one answer of type "default", whose feedback all other numbers get'
+    for answer in (answer for answer in entry["answers"] if answer.get("type") != "default"):
+        if _accepts(answer, key, entry.get("precision")) != bool(answer["correct"]):
+            yield f"the key is {key}, yet answer {answer} is marked correct = {answer['correct']}"
+        own = float(evaluate(answer.get("expression", "0")))
+        if "expression" in answer and not _accepts(answer, own, entry.get("precision")):
+            yield f"answer {answer} does not hold its own expression's value {own}"
+
+
+def _accepts(answer, number, precision):
+    """Return True if jupyterquiz would take `number` for this numeric answer (a range is half-open there)."""
+    if "range" in answer:
+        return answer["range"][0] <= number < answer["range"][1]
+    if precision:
+        return f"{number:.{precision}g}" == f"{answer['value']:.{precision}g}"
+    return number == answer["value"]
+
+
+def _exercise_problems(entry):
+    yield from _key_problems(entry, _EXERCISE, _EXERCISE_OPTIONAL)
+    if entry["kind"] not in KINDS:
+        yield f"kind = {entry['kind']!r} must be one of {', '.join(KINDS)}"
+    if entry["difficulty"] not in (1, 2, 3) or not 0 < entry["minutes"] <= 60:
+        yield "difficulty must be 1, 2 or 3 and minutes 1 to 60"
+    if not check_answer(entry, _key(entry)).correct:
+        yield "the checker refuses the exercise's own key"
+    for hint in entry.get("hints", []):
+        yield from _key_problems(hint, {"misconception", "hint"}, {"expression", "answer"})
+        if check_answer(entry, _slip(entry, hint)).message != hint["hint"]:
+            yield f"the mistake {hint['misconception']!r} does not lead to its own hint (is it right after all?)"
+
+
+# ----------------------------------------------------------------------------------------- checking answers
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What `check` found: `correct`, and a `message` for the reader.  True in a condition when correct."""
+
+    correct: bool
+    message: str
+
+    def __bool__(self):
+        return self.correct
+
+    def __repr__(self):
+        return ("✓ " if self.correct else "✗ ") + self.message
+
+
+RIGHT = Verdict(True, "Right.")
+
+
+def check(identifier, answer):
+    """Return the `Verdict` on an answer to the exercise with this id.
+
+    A wrong answer is told what is wrong with it (a typical mistake, a unit, a direction), never the right value.
+
+    >>> check("00-pooled", 0.8)
+    ✗ 0.8 is the conditional rate. Of all drafted tokens, those behind a rejection never had a chance.
+    """
+    return check_answer(exercise(identifier), answer)
+
+
+def check_answer(entry, answer):
+    """Return the `Verdict` on `answer` to the exercise `entry` (a dict of a bank)."""
+    compare = _COMPARE[entry["kind"]]
+    verdict = compare(entry, answer, _key(entry))
+    if verdict.correct:
+        return verdict
+    hints = (hint for hint in entry.get("hints", []) if compare(entry, answer, _slip(entry, hint)).correct)
+    return next((Verdict(False, hint["hint"]) for hint in hints), verdict)
+
+
+def _key(entry):
+    """Return the right answer, computed from `expression`; for a formula its text, for a choice its `answer`."""
+    if entry["kind"] == "choice":
+        return entry["answer"]
+    return entry["expression"] if entry["kind"] == "expression" else evaluate(entry["expression"])
+
+
+def _slip(entry, hint):
+    """Return the wrong answer that a hint is for."""
+    return hint["answer"] if "answer" in hint else _key({"kind": entry["kind"], "expression": hint["expression"]})
+
+
+def _number(answer):
+    """Return the answer as a number; text may hold arithmetic such as "27/10"."""
+    if isinstance(answer, str):
+        answer = evaluate(answer, {})
+    if isinstance(answer, bool) or not isinstance(answer, Real) or not math.isfinite(answer):
+        raise ValueError(f"{answer!r} is not a finite number; give one, such as 2.5 or '5/2'")
+    return answer
+
+
+def _near(value, key, tolerance):
+    return abs(value - key) <= tolerance * abs(key) + 1e-12
+
+
+def _compare_number(entry, answer, key):
+    try:
+        value = _number(answer)
+    except ValueError as error:
+        return Verdict(False, str(error))
+    tolerance = entry.get("tolerance", TOLERANCE)
+    if _near(value, key, tolerance):
+        return RIGHT
+    return Verdict(False, _what_is_wrong(value, key, tolerance, entry.get("unit", "")))
+
+
+def _what_is_wrong(value, key, tolerance, unit):
+    """Return what a wrong number shares with the key: its digits, its size, its reciprocal, or else the direction."""
+    if _near(value, 1000 * key, tolerance) or _near(1000 * value, key, tolerance):
+        return "The digits are right, but a factor of 1000 is not." + (
+            f" The answer is wanted in {unit}." if unit else ""
+        )
+    if _near(value, 100 * key, tolerance):
+        return "That is a percentage; give the number itself (50 % is 0.5)."
+    if _near(value, -key, tolerance):
+        return "The size is right, the sign is not: which of the two is subtracted from which?"
+    if value and key and _near(1 / value, key, tolerance):
+        return "The fraction is upside down: what is divided by what?"
+    direction = "large" if value > key else "small"
+    if _near(value, key, 10 * tolerance):
+        return f"Very near, but a little too {direction}: keep more digits until the last step."
+    return f"Too {direction}."
+
+
+def _compare_list(entry, answer, key):
+    if isinstance(answer, (str, bytes)) or not (isinstance(answer, Sequence) or hasattr(answer, "tolist")):
+        return Verdict(False, f"{answer!r} is not a list; give one number per entry, such as [1.0, 2.5].")
+    if len(answer) != len(key):
+        return Verdict(False, f"The list has {len(answer)} entries, and the question asks for {len(key)}.")
+    for place, (given, right) in enumerate(zip(answer, key, strict=True), start=1):
+        verdict = _compare_number(entry, given, right)
+        if not verdict.correct:
+            return Verdict(False, f"Entry {place}: {verdict.message}")
+    return RIGHT
+
+
+def _compare_choice(entry, answer, key):
+    words = [str(choice).casefold() for choice in entry["choices"]]
+    given = str(answer).strip().casefold()
+    if given not in words:
+        return Verdict(False, f"{answer!r} is not one of the choices: {', '.join(map(str, entry['choices']))}.")
+    return RIGHT if given == str(key).casefold() else Verdict(False, "No. What in the question speaks against it?")
+
+
+def _compare_formula(entry, answer, key):
+    """Compare two formulas at points whose exact fractions no two different formulas of this size share by chance."""
+    for point in _points(entry["variables"]):
+        try:
+            value, right = _formula_value(answer, point), _formula_value(key, point)
+        except ZeroDivisionError:
+            continue
+        except (TypeError, ValueError) as error:
+            return Verdict(False, str(error))
+        exact = not isinstance(value, float) and not isinstance(right, float)
+        if value != right if exact else not _near(value, right, 1e-9):
+            where = ", ".join(f"{name} = {number}" for name, number in point.items())
+            direction = "large" if value > right else "small"
+            return Verdict(False, f"At {where} your formula gives {float(value):.6g}, which is too {direction}.")
+    return RIGHT
+
+
+_COMPARE = {
+    "numeric": _compare_number,
+    "list": _compare_list,
+    "expression": _compare_formula,
+    "choice": _compare_choice,
+}
+
+
+def _points(variables, count=7):
+    """Return `count` dicts of exact values, always the same ones: whole numbers 1–6, or fractions between 0 and 1.
+
+    `variables` maps each name to "whole" or "fraction".
+    """
+    source = random.Random(0)
+    draw = {"whole": lambda: source.randint(1, 6), "fraction": lambda: Fraction(source.randint(2, 95), 97)}
+    return [{name: draw[sort]() for name, sort in variables.items()} for _ in range(count)]
+
+
+def _formula_value(formula, point):
+    """Return the value at a point of a formula given as a function or as text (`^` and `γ` are understood)."""
+    if callable(formula):
+        value = formula(**point)
+    else:
+        text = str(formula).replace("^", "**").replace("γ", "gamma").replace("·", "*").replace("−", "-")
+        value = evaluate(text, _FUNCTIONS | point)
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ValueError(f"the formula gives {value!r}, which is not a number")
+    return value
+
+
+# ------------------------------------------------------------------------------------------------- showing
+
+
+def show(*identifiers):
+    """Display the questions with these ids: clickable where JavaScript runs, else a list with folded answers.
+
+    Works in JupyterLab, Colab and the built book; a terminal prints the list.  The output depends on the ids alone.
+    """
+    if not identifiers:
+        raise ValueError("show() needs the id of at least one question, such as show('00-survival')")
+    entries = [question(identifier) for identifier in identifiers]
+    if "IPython" not in sys.modules or sys.modules["IPython"].get_ipython() is None:
+        print(printed(*identifiers))
+        return
+    from IPython.display import display
+
+    markup = _quiz_html.interactive(entries, [answer_text(entry) for entry in entries])
+    display({"text/html": markup, "text/plain": printed(*identifiers)}, raw=True)
+
+
+def printed(*identifiers):
+    """Return the questions with these ids as plain text: question, lettered options, and the answers last."""
+    blocks, keys = [], []
+    for number, identifier in enumerate(identifiers, start=1):
+        entry = question(identifier)
+        options = [f"   {letter}) {answer['answer']}" for letter, answer in _quiz_html.lettered(entry)]
+        blocks.append("\n".join([f"{number}. {entry['question']}", *options]))
+        keys.append(f"{number}. {answer_text(entry)}")
+    return "\n\n".join([*blocks, "Answers\n" + "\n".join(keys)])
+
+
+def answer_text(entry):
+    """Return the right answer of a question and its feedback, as one line; a numeric key to four digits."""
+    if entry["type"] == "numeric":
+        right = next(answer for answer in entry["answers"] if answer.get("correct"))
+        return f"{float(evaluate(entry['expression'])):.4g}. {right['feedback']}"
+    rights = [(letter, answer) for letter, answer in _quiz_html.lettered(entry) if answer["correct"]]
+    return f"{', '.join(letter for letter, _ in rights)}. {' '.join(answer['feedback'] for _, answer in rights)}"
+
+
+def main():
+    """Print one line per bank; return 0 if all keep the format, else 1 after listing what is wrong."""
+    status = 0
+    for path in sorted(bank_folder().glob("*.json")):
+        try:
+            bank = load(path)
+            print(
+                f"{path.name}: {len(bank['questions'])} questions, {len(bank['exercises'])} exercises, keys recomputed"
+            )
+        except BankError as error:
+            print(error)
+            status = 1
+    return status
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,350 @@
+"""Quiz banks: format, recomputed keys, the checker's answers, and the fields in a real browser."""
+
+import ast
+import json
+import re
+
+import pytest
+
+from specgain import _quiz_html, quiz
+
+BANKS = sorted(quiz.bank_folder().glob("*.json"))
+
+
+@pytest.fixture(scope="module")
+def bank():
+    return quiz.load(quiz.bank_folder() / "00.json")
+
+
+def write(tmp_path, bank, name="00.json"):
+    path = tmp_path / name
+    path.write_text(json.dumps(bank), encoding="utf-8")
+    return path
+
+
+# --- the banks of the book ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", BANKS, ids=lambda path: path.stem)
+def test_every_bank_keeps_the_format_and_every_key_is_recomputed(path):
+    assert quiz.load(path)["questions"]
+
+
+@pytest.mark.parametrize("path", BANKS, ids=lambda path: path.stem)
+def test_a_key_is_computed_never_typed(path):
+    """The expression of a numeric key must compute something: a bare number would be a typed key."""
+    bank = quiz.load(path)
+    keyed = [q for q in bank["questions"] if q["type"] == "numeric"]
+    keyed += [e for e in bank["exercises"] if e["kind"] == "numeric"]
+    for entry in keyed:
+        tree = ast.parse(entry["expression"], mode="eval").body
+        assert isinstance(tree, (ast.Call, ast.BinOp, ast.Subscript, ast.IfExp)), entry["id"]
+
+
+@pytest.mark.parametrize("path", BANKS, ids=lambda path: path.stem)
+def test_no_message_gives_an_exercise_away(path):
+    """Nothing that the checker says to a wrong number holds the right number."""
+    for entry in quiz.load(path)["exercises"]:
+        if entry["kind"] != "numeric":
+            continue
+        key = float(quiz.evaluate(entry["expression"]))
+        wrong = [2 * key + 1, -key, 1000 * key, key / 1000, 100 * key, key * 1.02, 0, "x", None, float("nan")]
+        wrong += [float(quiz.evaluate(hint["expression"])) for hint in entry.get("hints", [])]
+        for answer in wrong:
+            verdict = quiz.check_answer(entry, answer)
+            numbers = [float(n) for n in re.findall(r"\d+\.\d+|\d+", verdict.message)]
+            assert not verdict.correct
+            assert not any(abs(n - key) < 1e-3 * abs(key) for n in numbers), verdict.message
+
+
+def test_the_bank_on_the_opening_pages_covers_recap_and_glossary(bank):
+    assert len(bank["questions"]) >= 5
+    assert {entry["claim"] for entry in bank["questions"]} >= {"C0.1", "C0.4", "C0.5"}
+
+
+# --- faults that the loader must name -------------------------------------------------------------------------------
+
+
+def spoil(bank, part, identifier, **changes):
+    """Return a copy of the bank in which one entry has other values (None takes a key away)."""
+    copy = json.loads(json.dumps(bank))
+    entry = next(e for e in copy[part] if e["id"] == identifier)
+    for name, value in changes.items():
+        entry.pop(name, None)
+        if value is not None:
+            entry[name] = value
+    return copy
+
+
+def answers(bank, identifier, place, **changes):
+    """Return a copy of the bank in which one answer of a question has other values."""
+    copy = json.loads(json.dumps(bank))
+    entry = next(e for e in copy["questions"] if e["id"] == identifier)
+    for name, value in changes.items():
+        entry["answers"][place].pop(name, None)
+        if value is not None:
+            entry["answers"][place][name] = value
+    return copy
+
+
+FAULTS = {
+    "no feedback": (lambda b: answers(b, "00-lossless", 0, feedback=None), "needs feedback"),
+    "no misconception": (lambda b: answers(b, "00-lossless", 0, misconception=None), "name of its misconception"),
+    "no right answer": (lambda b: answers(b, "00-lossless", 1, correct=False, misconception="x"), "exactly one correct"),
+    "two right answers": (lambda b: answers(b, "00-lossless", 0, correct=True), "exactly one correct"),
+    "a wrong key": (lambda b: answers(b, "00-pooled", 0, range=[5.3, 5.4]), "the key is 4.3288"),
+    "a key in a wrong range": (lambda b: answers(b, "00-pooled", 1, range=[4.0, 5.0]), "marked correct = False"),
+    "a wrong printed number": (lambda b: answers(b, "00-survival", 1, answer="0.657"), "the expression gives 0.646"),
+    "a wrong misconception": (lambda b: answers(b, "00-survival", 2, answer="0.444"), "does not print the value"),
+    "an unknown claim": (lambda b: spoil(b, "questions", "00-pooled", claim="chapter 2"), "must be a claim's id"),
+    "an unknown objective": (lambda b: spoil(b, "questions", "00-pooled", objective="O11"), "O1 to O10"),
+    "another bank's id": (lambda b: spoil(b, "questions", "00-pooled", id="01-pooled"), 'must begin with "00-"'),
+    "the same id twice": (lambda b: spoil(b, "questions", "00-pooled", id="00-survival"), "the id occurs twice"),
+    "TeX": (lambda b: spoil(b, "questions", "00-pooled", question="What is $a$?"), "write maths in Unicode"),
+    "an accidental link": (lambda b: spoil(b, "questions", "00-pooled", question="E[L](γ)?"), "write maths in Unicode"),
+    "an unknown type": (lambda b: spoil(b, "questions", "00-pooled", type="string"), "must be one of"),
+    "a misspelt key": (lambda b: spoil(b, "questions", "00-pooled", expresion="1"), "expresion is not a key"),
+    "no expression": (lambda b: spoil(b, "questions", "00-pooled", expression=None), "needs the expression"),
+    "no place to read on": (lambda b: spoil(b, "questions", "00-pooled", read=None), "read is missing"),
+    "an unknown name": (lambda b: spoil(b, "exercises", "00-pooled", expression="pool(8)"), "'pool', which is not known"),
+    "more than a formula": (
+        lambda b: spoil(b, "exercises", "00-pooled", expression="[].__class__"),
+        "more than a formula (Attribute)",
+    ),
+    "a hint that hits the key": (
+        lambda b: spoil(b, "exercises", "00-conditional", hints=[{"expression": "[0.6, 0.75, 0.8]", "misconception": "x", "hint": "y"}]),
+        "does not lead to its own hint",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_loader_names_the_fault(fault, bank, tmp_path):
+    spoiled, message = FAULTS[fault]
+    with pytest.raises(quiz.BankError) as caught:
+        quiz.load(write(tmp_path, spoiled(bank)))
+    assert message in str(caught.value)
+    assert "00.json: 0" in str(caught.value)  # file and id are named
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"questions": []}', '{"questions": [], "exercises": [], "more": 1}'])
+def test_a_file_that_is_no_bank_is_refused(text, tmp_path):
+    (tmp_path / "00.json").write_text(text, encoding="utf-8")
+    with pytest.raises(quiz.BankError, match=r"00\.json"):
+        quiz.load(tmp_path / "00.json")
+
+
+def test_an_unknown_id_is_answered_with_the_known_ones():
+    with pytest.raises(KeyError, match="00-survival"):
+        quiz.question("00-nowhere")
+    with pytest.raises(KeyError, match="no bank '77'"):
+        quiz.exercise("77-nowhere")
+    with pytest.raises(ValueError, match="at least one"):
+        quiz.show()
+
+
+# --- the checker ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (0.41611, "Right."),
+        ("0.416", "Right."),
+        (0.8, "conditional rate"),
+        (41.61, "percentage"),
+        (416.1, "factor of 1000"),
+        (-0.4161, "sign"),
+        (1 / 0.41611, "upside down"),
+        (0.42, "Very near, but a little too large"),
+        (0.2, "Too small."),
+        (float("inf"), "not a finite number"),
+        ("about 0.4", "not a formula"),
+        (True, "not a finite number"),
+        (None, "not a finite number"),
+    ],
+)
+def test_a_number_is_told_what_is_wrong_with_it(answer, message):
+    verdict = quiz.check("00-pooled", answer)
+    assert message in verdict.message
+    assert bool(verdict) == verdict.correct == (message == "Right.")
+
+
+def test_a_list_is_told_which_entry_is_wrong():
+    assert quiz.check("00-residual", ["2/3", "1/3", 0])
+    assert "Entry 2" in quiz.check("00-residual", ["2/3", "1/4", 0]).message
+    assert "add up to one" in quiz.check("00-residual", [0.25, 0.125, 0]).message
+    assert "asks for 3" in quiz.check("00-residual", [1, 0]).message
+    assert "not a list" in quiz.check("00-residual", 0.5).message
+
+
+FORMULA = {
+    "kind": "expression",
+    "variables": {"a": "fraction", "gamma": "whole"},
+    "expression": "(1 - a**(gamma + 1)) / (1 - a)",
+    "hints": [
+        {"expression": "(1 - a**gamma) / (1 - a)", "misconception": "no bonus", "hint": "Who adds the last token?"}
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ("(1-a^(γ+1))/(1-a)", "Right."),
+        ("(a**(gamma+1) - 1)/(a - 1)", "Right."),
+        (lambda a, gamma: sum(a**i for i in range(gamma + 1)), "Right."),
+        ("(1-a^γ)/(1-a)", "Who adds the last token?"),
+        ("1 + gamma*a", "your formula gives"),
+        ("1 + gamma*b", "uses 'b'"),
+        ("__import__('os').getcwd()", "more than a formula"),
+        ("import os", "not a formula"),
+        (lambda a: a, "unexpected keyword argument"),
+    ],
+)
+def test_formulas_are_compared_as_formulas(answer, message):
+    assert message in quiz.check_answer(FORMULA, answer).message
+
+
+def test_a_choice_is_compared_without_case():
+    entry = {"kind": "choice", "choices": ["faster", "slower"], "answer": "slower", "hints": []}
+    assert quiz.check_answer(entry, " Slower")
+    assert "No." in quiz.check_answer(entry, "faster").message
+    assert "not one of the choices" in quiz.check_answer(entry, "equal").message
+
+
+def test_a_verdict_prints_its_mark():
+    assert repr(quiz.check("00-pooled", 0.41611)) == "✓ Right."
+    assert repr(quiz.check("00-pooled", 0.8)).startswith("✗ ")
+
+
+# --- what is shown --------------------------------------------------------------------------------------------------
+
+
+def markup(*identifiers):
+    _quiz_html._shown.clear()
+    entries = [quiz.question(identifier) for identifier in identifiers]
+    return _quiz_html.interactive(entries, [quiz.answer_text(entry) for entry in entries])
+
+
+def test_the_html_depends_on_the_id_alone():
+    assert markup("00-survival") == markup("00-survival")
+
+
+def test_a_second_copy_on_a_page_has_its_own_element():
+    first = markup("00-survival")
+    entry = quiz.question("00-survival")
+    second = _quiz_html.interactive([entry], [quiz.answer_text(entry)])
+    assert 'id="quiz_00_survival"' in first and 'id="quiz_00_survival_2"' in second
+    assert first.count("<div") == first.count("</div>")
+
+
+def test_the_printed_form_has_question_options_and_answers():
+    text = quiz.printed("00-survival", "00-acceptance")
+    assert "   b) 0.647" in text
+    assert text.index("Answers") > text.index("2. Three possible tokens")
+    assert "1. b. Yes" in text and "2. 0.625. Yes" in text
+
+
+def test_a_terminal_gets_the_printed_form(capsys):
+    quiz.show("00-survival")
+    assert capsys.readouterr().out.startswith("1. A vLLM log line")
+
+
+def test_main_reports_every_bank(capsys):
+    assert quiz.main() == 0
+    assert f"{BANKS[0].name}: " in capsys.readouterr().out
+
+
+# --- in a browser ---------------------------------------------------------------------------------------------------
+
+IDS = ("00-two-numbers", "00-pooled", "00-same-run")
+
+
+@pytest.fixture
+def shown(page, request):
+    """Return a page that shows three questions on the given ground, and the list of what its console said."""
+    theme = getattr(request, "param", "light")
+    ground = {"light": "#ffffff; color: #1a1a1a", "dark": "#121212; color: #e6e6e6"}[theme]
+    said = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    # a page whose MathJax is not ready yet: jupyterquiz by itself fails here, or loads MathJax from another host
+    page.set_content(
+        f'<html lang="en" data-theme="{theme}"><head><title>Quiz</title><script>MathJax = {{}};</script></head>'
+        f'<body style="background: {ground}"><main><h1>Quiz</h1>{markup(*IDS)}</main></body></html>'
+    )
+    page.wait_for_timeout(600)  # jupyterquiz's own delay
+    return page, said
+
+
+@pytest.mark.browser
+def test_answers_are_judged_and_explained(shown):
+    page, said = shown
+    first, number, many = (page.locator(".Quiz").nth(i) for i in range(3))
+    first.locator("label").nth(0).click()
+    assert "how often guesses hit" in first.locator(".Feedback").inner_text()
+    assert "Read on: the opening page" in first.locator(".Feedback").inner_text()
+    first.locator("label").nth(1).click()
+    assert first.locator(".Feedback").inner_text().startswith("Yes.")
+    number.locator("input").fill("1.71")
+    number.get_by_role("button", name="Check").click()
+    assert "pooled rate into the closed form" in number.locator(".Feedback").inner_text()
+    number.locator("input").click()
+    number.locator("input").fill("4.33")
+    number.locator("input").press("Enter")
+    assert "every acceptance law" in number.locator(".Feedback").inner_text()
+    for place in (0, 1, 2, 4):
+        many.locator("label").nth(place).click()
+    assert "[4/4]" in many.locator(".Feedback").inner_text()
+    assert said == []
+
+
+@pytest.mark.browser
+def test_a_keyboard_is_enough_and_focus_is_seen(shown):
+    page, _ = shown
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")  # each option is a stop of its own: nothing is judged on the way
+    option = page.locator(".Quiz label").nth(1)
+    assert option.evaluate("e => getComputedStyle(e).outlineWidth") == "3px"
+    assert page.locator(".Feedback").first.inner_text() == ""
+    page.keyboard.press("Space")
+    assert page.locator(".Feedback").first.inner_text().startswith("Yes.")
+    assert page.locator(".Feedback").first.get_attribute("role") == "status"
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("shown", ["light", "dark"], indirect=True)
+def test_accessible_in_both_themes(shown):
+    from axe_playwright_python.sync_playwright import Axe
+
+    page, _ = shown
+    for i in range(3):
+        quiz_ = page.locator(".Quiz").nth(i)
+        if quiz_.locator("label.MCButton").count():
+            quiz_.locator("label").nth(i).click()
+        else:
+            quiz_.locator("input").fill("3")
+            quiz_.locator("button").click()
+    results = Axe().run(page)
+    assert results.violations_count == 0, results.generate_report()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("java_script_enabled", [False])
+def test_without_javascript_the_list_stands_there(browser, java_script_enabled):
+    page = browser.new_page(java_script_enabled=java_script_enabled)
+    page.set_content(markup("00-survival"))
+    assert page.get_by_text("0.647").first.is_visible()
+    answer = page.get_by_text("the quotient of neighbours")
+    assert not answer.is_visible()
+    page.get_by_text("Answer", exact=True).click()
+    assert answer.is_visible()
+
+
+@pytest.mark.browser
+def test_print_shows_the_list_and_its_answers(shown):
+    page, _ = shown
+    page.emulate_media(media="print")
+    assert not page.locator(".Quiz").first.is_visible()
+    assert page.locator(".sg-paper details p").first.is_visible()
