@@ -1,0 +1,670 @@
+"""Every figure of the course, in one visual language.
+
+A prediction is an open circle on a dashed line, a measurement a filled dot with whiskers on a solid line, always.
+Colours name roles, the same as in the pages: draft orange, verify blue, other grey, gain and accepted teal, loss and
+rejected vermillion.  A sign, a word or a line style says the same again.  A figure is one column wide, has a unit on
+every axis, and shows itself as inline SVG in the page's own text colour: sharp at every size, readable in light and
+dark.  Each function returns a `Drawing`, a matplotlib Figure whose `alt` says in words what can be seen.
+"""
+
+import functools
+import hashlib
+import html
+import io
+import re
+from itertools import pairwise
+from typing import NamedTuple
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from specgain.gain import averaging_gap, break_even_acceptance, log_split, mean_of_rates, pooled_rate
+from specgain.length import marginal_tokens
+
+WIDTH = 4.6  # inches; the page scales it to the column
+INK, PAPER = "#14202a", "#fefeff"
+DRAFT, VERIFY, OTHER, GAIN, LOSS = "#a84b00", "#1b5e9b", "#5b6673", "#00705a", "#b3311d"
+SERIES = (VERIFY, DRAFT, GAIN, LOSS, OTHER)
+# what each colour becomes inside a page: the page's variable where it has one
+THEME = {
+    INK: "currentColor",
+    PAPER: "var(--pst-color-background, var(--jp-layout-color0, #fff))",
+    DRAFT: "var(--sg-draft, #a84b00)",
+    VERIFY: "var(--sg-verify, #1b5e9b)",
+    OTHER: "var(--sg-other, #5b6673)",
+    GAIN: "var(--sg-accepted, #00705a)",
+    LOSS: "var(--sg-rejected, #b3311d)",
+}
+PREDICTION = {"linestyle": (0, (4, 2.4)), "marker": "o", "markersize": 5, "markerfacecolor": PAPER, "linewidth": 1.4}
+MEASUREMENT = {"linestyle": "-", "marker": "o", "markersize": 4.2, "linewidth": 1.2, "capsize": 2.2}
+ARROW = {"arrowstyle": "-|>", "lw": 2, "shrinkA": 0, "shrinkB": 0}
+STYLE = {
+    "font.size": 8.5,
+    "axes.titlesize": 9,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 8.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.8,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "axes.facecolor": "none",
+    "axes.axisbelow": True,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "text.color": INK,
+    "grid.color": INK,
+    "grid.alpha": 0.14,
+    "grid.linewidth": 0.7,
+    "hatch.linewidth": 0.8,
+    "figure.facecolor": "none",
+    "svg.fonttype": "none",
+    "svg.hashsalt": "specgain",
+}
+CSS = """
+.sg-figure, .sg-rounds { color: inherit; background: none; font-family: var(--sg-sans, system-ui, sans-serif); }
+.sg-figure svg { display: block; width: 100%; max-width: 35rem; height: auto; overflow: visible; }
+.sg-figure svg text { font-family: inherit !important; }
+.sg-figure p { margin: .3rem 0 0; font-size: .85rem; line-height: 1.4; color: var(--sg-quiet, inherit); }
+.sg-rounds { font-size: .9rem; line-height: 1.5; }
+.sg-rounds p { margin: .7rem 0 .25rem; }
+.sg-rounds ol { display: flex; flex-wrap: wrap; gap: .3rem; list-style: none; margin: 0; padding: 0; }
+.sg-rounds li { margin: 0; padding: .1rem .45rem; border: 1px solid; border-radius: .35rem; white-space: pre;
+  font-family: var(--sg-mono, monospace); font-size: .85rem; }
+.sg-rounds .accepted { color: var(--sg-accepted, #00705a); background: var(--sg-accepted-soft, transparent); }
+.sg-rounds .rejected { border-style: dashed; color: var(--sg-rejected, #b3311d); text-decoration: line-through; }
+.sg-rounds .unread { border-style: dotted; color: var(--sg-quiet, #5b6673); }
+.sg-rounds .own { border-width: 2px; color: var(--sg-verify, #1b5e9b); font-weight: 650; }
+html[data-theme] .bd-article div.cell_output .text_html:has(div:is(.sg-figure, .sg-rounds)):not(:has(table.dataframe)) {
+  background: none; color: inherit; padding: 0; }
+body[data-jp-theme-light="false"] :is(.sg-figure, .sg-rounds), html[theme="dark"] :is(.sg-figure, .sg-rounds) {
+  --sg-draft: #f3a95f; --sg-verify: #86bdf0; --sg-other: #a4b0bd; --sg-accepted: #5fd0b4; --sg-rejected: #ff9b85; }
+"""
+
+
+# ------------------------------------------------------------------------------------------ the drawing itself
+
+
+class Drawing(Figure):
+    """A matplotlib Figure one column wide, shown as inline SVG; `alt` describes it, `note` stands below it."""
+
+    def __init__(self, height, note=""):
+        super().__init__(figsize=(WIDTH, height), layout="constrained")
+        self.alt, self.note = "", note
+
+    def svg(self):
+        """Return the figure as one `<svg>` element: themed colours, text as text, no id that another figure has."""
+        buffer = io.StringIO()
+        with matplotlib.rc_context(STYLE):
+            self.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+        return _for_a_page(buffer.getvalue(), self.alt)
+
+    def _repr_html_(self):
+        note = f"<p>{html.escape(self.note)}</p>" if self.note else ""
+        return f'<div class="sg-figure"><style>{CSS}</style>{self.svg()}{note}</div>'
+
+
+def _for_a_page(svg, alt):
+    """Return matplotlib's SVG fit for HTML: no prolog, no page-wide style, themed colours, private ids, alt text."""
+    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg[svg.index("<svg") :], flags=re.S)
+    for colour, themed in THEME.items():
+        svg = svg.replace(colour, themed)
+    mark = hashlib.sha256(svg.encode()).hexdigest()[:8]
+    used = set(re.findall(r'(?:url\(|href=")#([\w.-]+)', svg))
+    svg = re.sub(r' id="([\w.-]+)"', lambda m: f' id="{mark}-{m[1]}"' if m[1] in used else "", svg)
+    svg = re.sub(r'(url\(|href=")#', rf"\1#{mark}-", svg)
+    head, body = svg.split(">", 1)
+    box = re.search(r'viewBox="[^"]+"', head)[0]
+    style = 'style="stroke-linejoin: round; stroke-linecap: butt"'
+    names = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
+    return f'<svg {names} {box} {style} role="img" aria-label="{html.escape(alt)}">{body.strip()}'
+
+
+def _styled(function):
+    """Return `function` so that it draws in the course's style and leaves matplotlib's own settings alone."""
+
+    @functools.wraps(function)
+    def inside(*args, **kwargs):
+        with matplotlib.rc_context(STYLE):
+            return function(*args, **kwargs)
+
+    return inside
+
+
+# ------------------------------------------------------------------------------------------ speedup over γ
+
+
+@_styled
+def speedup_curves(ledgers, gammas):
+    """Return S(γ) of each ledger in {name: Ledger} as predictions, with the break-even line and the best γ of each."""
+    gammas, drawing, said = _lengths(gammas), Drawing(3.2), []
+    ax = drawing.subplots()
+    ax.axhline(1, color=INK, linewidth=1)
+    ends = [(gammas[-1], 1, "break-even", INK)]
+    for (name, ledger), colour in zip(_some(ledgers, "ledgers").items(), SERIES, strict=False):
+        speedups = [ledger.speedup(g) for g in gammas]
+        ax.plot(gammas, speedups, color=colour, **PREDICTION)
+        top = max(range(len(gammas)), key=speedups.__getitem__)
+        ax.plot(gammas[top], speedups[top], "o", color=colour, markersize=9, markerfacecolor="none", markeredgewidth=1)
+        ax.annotate(
+            f"{speedups[top]:.2f}",
+            (gammas[top], speedups[top]),
+            (0, 7),
+            textcoords="offset points",
+            ha="center",
+            color=colour,
+        )
+        ends.append((gammas[-1], speedups[-1], name, colour))
+        said.append(
+            f"{name}: best γ = {gammas[top]} with S = {speedups[top]:.2f}, S = {speedups[-1]:.2f} at γ = {gammas[-1]}"
+        )
+    _axes(ax, "speculation length γ (tokens)", "speedup S (×)", gammas)
+    _label_ends(ax, ends)
+    drawing.alt = f"Predicted speedup against speculation length, break-even at 1. {'. '.join(said)}."
+    return drawing
+
+
+@_styled
+def break_even_map(round_time, t_decode, gammas, point=None, levels=(1, 1.5, 2, 3)):
+    """Return the map of γ and a: above the lowest line speculation is faster; each line is one speedup.
+
+    `point` = (γ, a) marks where a setting stands.  A line ends where not even a = 1 reaches its speedup.
+    """
+    gammas, drawing, said = _lengths(gammas, least=1), Drawing(3.1), []
+    ax = drawing.subplots()
+    ends = []
+    for level, width in zip(levels, (2.0, 1.0, 1.0, 1.0, 1.0), strict=False):
+        line = [
+            (g, break_even_acceptance(g, t_decode, level * round_time(g))) for g in gammas
+        ]  # S = level at T is S = 1 at level·T
+        line = [(g, a) for g, a in line if a is not None]
+        if not line:
+            continue
+        colour = INK if level == 1 else GAIN
+        ax.plot(*zip(*line, strict=True), color=colour, **PREDICTION | {"linewidth": width, "markersize": 3.6})
+        ends.append((*line[-1], "break-even" if level == 1 else f"S = {level:g}", colour))
+        said += [f"break-even a at γ = {g}: {a:.2f}" for g, a in line[:: max(1, len(line) - 1)] if level == 1]
+        if level == 1:
+            ax.fill_between(*zip(*line, strict=True), 1, color=GAIN, alpha=0.08, linewidth=0)
+    if point:
+        ax.plot(*point, "D", color=VERIFY, markersize=6)
+        ax.annotate("here", point, (7, -3), textcoords="offset points", color=VERIFY)
+    ax.set_ylim(0, 1.03)
+    _axes(ax, "speculation length γ (tokens)", "acceptance a (probability)", gammas)
+    _label_ends(ax, ends)
+    drawing.alt = f"Acceptance needed, by speculation length. {'; '.join(said) or 'No length shown breaks even'}."
+    return drawing
+
+
+# ------------------------------------------------------------------------------------------ one round as a ledger
+
+
+@_styled
+def ledger_bars(cases):
+    """Return, for each {name: (Ledger, γ)}, what a round is worth (E[L]·t_D) above what it costs (T_round), in ms.
+
+    The cost is split into draft, verify and other where the round time knows its parts.  The gap is the margin M.
+    """
+    _some(cases, "cases")
+    drawing, said = Drawing(0.6 + 0.95 * len(cases)), []
+    ax = drawing.subplots()
+    for place, (name, (ledger, gamma)) in enumerate(cases.items()):
+        row, y = ledger.row(gamma), -2.6 * place
+        worth, cost = row.committed_length * ledger.t_decode * 1e3, row.t_round * 1e3
+        ax.barh(y, worth, height=0.72, color=GAIN, alpha=0.85)
+        _beside(ax, worth, y, f"worth {worth:.1f}", GAIN)
+        left = 0
+        for part, t, colour in _parts(ledger.round_time, gamma):
+            ax.barh(y - 0.8, t * 1e3, left=left, height=0.72, color=colour, alpha=0.85, edgecolor=PAPER, linewidth=0.8)
+            if t * 1e3 > 0.14 * max(worth, cost) and part != "round":
+                ax.text(left + t * 500, y - 0.8, part, ha="center", va="center", color=PAPER, size=7.5)
+            left += t * 1e3
+        _beside(ax, cost, y - 0.8, f"cost {cost:.1f}", VERIFY)
+        word = "faster" if row.margin > 0 else "slower" if row.margin < 0 else "even"
+        verdict = f"M = {_signed(row.margin * 1e3)} ms: {word}"
+        ax.text(0, y + 0.55, f"{name}, γ = {gamma}", weight="bold", va="bottom")
+        ax.text(
+            1,
+            y + 0.55,
+            verdict,
+            va="bottom",
+            ha="right",
+            transform=ax.get_yaxis_transform(),
+            color=GAIN if row.margin > 0 else LOSS,
+        )
+        said.append(f"{name}, γ = {gamma}: worth {worth:.1f} ms, cost {cost:.1f} ms, {verdict}")
+    ax.set_yticks([])
+    ax.spines["left"].set_visible(False)
+    ax.set_xlim(0, ax.get_xlim()[1] * 1.16)
+    ax.grid(axis="x")
+    ax.set_xlabel("time per round (ms)")
+    drawing.alt = f"What a round is worth against what it costs. {'. '.join(said)}."
+    return drawing
+
+
+def _parts(round_time, gamma):
+    """Return [(name, seconds, colour)] of a round: its three parts, or the whole where only that is known."""
+    if round_time.curve is not None:
+        return [("round", round_time(gamma), VERIFY)]
+    parts = (
+        ("draft", round_time.t_draft, DRAFT),
+        ("verify", round_time.t_verify, VERIFY),
+        ("other", round_time.t_other, OTHER),
+    )
+    return [(name, curve(gamma), colour) for name, curve, colour in parts]
+
+
+@_styled
+def log_split_bars(cases):
+    """Return, for each {name: (Ledger, γ)}, ln E[L] as an arrow from 0, then −ln(T_round/t_D), and ln S at the end."""
+    drawing, said = Drawing(0.75 + 0.62 * len(_some(cases, "cases"))), []
+    ax = drawing.subplots()
+    ends = [0]
+    for place, (name, (ledger, gamma)) in enumerate(cases.items()):
+        row, y = ledger.row(gamma), -1.7 * place
+        tokens, cost = log_split(row.committed_length, ledger.t_decode, row.t_round)
+        for start, stop, level, colour in ((0, tokens, y, GAIN), (tokens, tokens + cost, y - 0.45, DRAFT)):
+            ax.annotate("", (stop, level), (start, level), arrowprops=ARROW | {"color": colour})
+        ax.annotate(
+            f"{name}, γ = {gamma}: tokens {_signed(tokens, 2)}, cost {_signed(cost, 2)}",
+            (0, y),
+            (3, 5),
+            textcoords="offset points",
+        )
+        ax.plot(tokens + cost, y - 0.45, "o", color=INK, markersize=5, markerfacecolor=PAPER)
+        ax.annotate(
+            f"ln S = {_signed(tokens + cost, 2)}",
+            (tokens + cost, y - 0.45),
+            (0, -6),
+            textcoords="offset points",
+            ha="center",
+            va="top",
+        )
+        ends += [tokens, tokens + cost]
+        said.append(f"{name}, γ = {gamma}: tokens {tokens:.2f}, cost {cost:.2f}, sum {tokens + cost:.2f}")
+    ax.axvline(0, color=INK, linewidth=0.8)
+    ax.set(xlim=(min(ends) - 0.2, max(ends) + 0.1), ylim=(-1.7 * len(cases) + 0.3, 0.6), yticks=[])
+    ax.spines["left"].set_visible(False)
+    ax.grid(axis="x")
+    ax.set_xlabel("natural logarithm of a factor (no unit); right of 0 is faster")
+    drawing.alt = f"The logarithm of the speedup as a token part and a cost part. {'. '.join(said)}."
+    return drawing
+
+
+# ------------------------------------------------------------------------------------------ marginal against average
+
+
+@_styled
+def marginal_against_average(ledgers, gammas):
+    """Return the tokens that candidate i adds, and per ledger in {name: Ledger} its rate against the round's rate.
+
+    Candidate i pays while the bar (its tokens per ms of extra time) stands above the line (the round's tokens per ms
+    without it): the step rule.  Lengths must be consecutive.  At length 0 the round is an ordinary step, t_D.
+    """
+    gammas, said = _consecutive(gammas), []
+    drawing = Drawing(1.75 * (1 + len(_some(ledgers, "ledgers"))))
+    axes = drawing.subplots(1 + len(ledgers), 1, sharex=True)
+    law = next(iter(ledgers.values())).acceptance
+    tokens = [marginal_tokens(law, g - 1) for g in gammas]
+    bars = axes[0].bar(gammas, tokens, width=0.7, color=OTHER, alpha=0.55)
+    axes[0].bar_label(bars, [f"{t:.2f}" for t in tokens], size=7.5, padding=1)
+    axes[0].set_ylim(0, 1.2 * max(tokens))
+    _axes(axes[0], "", "tokens added", gammas, title="What candidate number i adds")
+    for ax, (name, ledger), colour in zip(axes[1:], ledgers.items(), SERIES, strict=False):
+        times = [ledger.t_decode * 1e3 if g == 0 else ledger.round_time(g) * 1e3 for g in [gammas[0] - 1, *gammas]]
+        rates = [
+            marginal_tokens(ledger.acceptance, g - 1) / (t - before)
+            for g, (before, t) in zip(gammas, pairwise(times), strict=True)
+        ]
+        average = [ledger.acceptance.committed_length(g - 1) / before for g, before in zip(gammas, times, strict=False)]
+        stop = next((g for g, r, m in zip(gammas, rates, average, strict=True) if r <= m), None)
+        for g, rate in zip(gammas, rates, strict=True):
+            pays = stop is None or g < stop
+            ax.bar(
+                g,
+                rate,
+                width=0.7,
+                facecolor=colour if pays else "none",
+                edgecolor=colour,
+                hatch="" if pays else "////",
+                linewidth=0.8,
+            )
+        ax.plot(gammas, average, color=INK, **PREDICTION)
+        ax.set_ylim(0, 1.18 * max(*average, sorted(rates)[-2] if len(rates) > 2 else max(rates)))
+        _note_bar_tops(ax, gammas, rates)
+        _axes(ax, "", "tokens per ms", gammas, title=f"{name}: candidate (bar) against round so far (○)")
+        said.append(
+            f"{name}: the first candidate that does not pay is number {stop}"
+            if stop
+            else f"{name}: every candidate shown pays"
+        )
+    axes[-1].set_xlabel("candidate number i (tokens)")
+    drawing.alt = f"Tokens added by each candidate fall from {tokens[0]:.2f} to {tokens[-1]:.2f}. {'. '.join(said)}."
+    return drawing
+
+
+def _note_bar_tops(ax, places, heights):
+    """Write the height of every bar that leaves the top of the axes at its cut end."""
+    top = ax.get_ylim()[1]
+    for place, height in zip(places, heights, strict=True):
+        if height > top:
+            ax.annotate(
+                f"{height:.2f} ↑",
+                (place, top),
+                (0, -2),
+                textcoords="offset points",
+                ha="center",
+                va="top",
+                size=7.5,
+                color=PAPER,
+            )
+
+
+# ------------------------------------------------------------------------------------------ many rounds
+
+
+@_styled
+def staircase(accepted, gamma):
+    """Return the rounds as columns of accepted tokens, longest first, with the count of every row at its right end.
+
+    Counting by columns gives the sum of K, counting by rows gives the rounds with K ≥ i: the tail sum.
+    """
+    ks, drawing = sorted(_some(accepted, "accepted"), reverse=True), Drawing(2.9)
+    ax = drawing.subplots()
+    rows = [sum(k >= i for k in ks) for i in range(1, gamma + 1)]
+    ax.bar(range(1, len(ks) + 1), ks, width=1.0, color=GAIN, alpha=0.3, linewidth=0)
+    for i, count in enumerate(rows, start=1):
+        if count:
+            ax.plot([0.5, count + 0.5], [i, i], color=GAIN, linewidth=1.1, solid_capstyle="butt")
+        _beside(ax, count + 0.5, i - 0.5, f"K ≥ {i}: {count}", INK)
+    ax.set_xlim(0.5, len(ks) * 1.2 + 0.5)
+    ax.set_ylim(0, gamma + 0.4)
+    _axes(ax, "round, the longest prefix first (number)", "accepted prefix K (tokens)", None)
+    ax.grid(visible=False)
+    drawing.alt = (
+        f"{len(ks)} rounds as columns of accepted tokens. By columns: {sum(ks)} tokens. "
+        f"By rows, rounds with K ≥ i for i = 1 to {gamma}: {', '.join(map(str, rows))}; together {sum(rows)}."
+    )
+    return drawing
+
+
+@_styled
+def averaging(committed, times):
+    """Return rounds as dots (time in ms, tokens per ms), with both averages; the tilt of the cloud is their gap."""
+    pooled, mean, gap = (f(committed, times) / 1e3 for f in (pooled_rate, mean_of_rates, averaging_gap))
+    drawing = Drawing(3.0)
+    ax = drawing.subplots()
+    ms = [t * 1e3 for t in times]
+    rates = [tokens / t for tokens, t in zip(committed, ms, strict=True)]
+    ax.plot(ms, rates, "o", color=VERIFY, markersize=3.4, alpha=0.55, markeredgewidth=0)
+    lines = [(pooled, "total over total", INK, "-"), (mean, "mean of rates", LOSS, ":")]
+    for (value, name, colour, style), va in zip(
+        sorted(lines, key=lambda line: -line[0]), ("bottom", "top"), strict=True
+    ):
+        ax.axhline(value, color=colour, linestyle=style, linewidth=1.4)
+        place = {"xy": (1, value), "xycoords": ("axes fraction", "data")}
+        ax.annotate(f"{name} {value:.3f}", **place, ha="right", va=va, color=colour)
+    ax.set_ylim(0, 1.08 * max(rates))
+    _axes(ax, "time of the round (ms)", "tokens per ms", None)
+    drawing.alt = (
+        f"{len(times)} rounds. Tokens per ms: total over total {pooled:.3f}, mean of the rounds' rates {mean:.3f}, "
+        f"gap {_signed(gap, 3)}, which is minus the covariance of time and rate over the mean time."
+    )
+    return drawing
+
+
+@_styled
+def round_times(groups, expected, note=""):
+    """Return the measured time of rounds grouped by {K: (mean, low, high) in seconds} against one expected time.
+
+    Above stands what each such round commits, K + 1 tokens.
+    """
+    drawing, ks = Drawing(3.3, note), sorted(_some(groups, "groups"))
+    above, below = drawing.subplots(2, 1, sharex=True, height_ratios=(2, 3))
+    above.bar(ks, [k + 1 for k in ks], width=0.7, color=GAIN, alpha=0.6)
+    _axes(above, "", "tokens", ks, title="What the round brings: K + 1 committed")
+    means = [groups[k][0] * 1e3 for k in ks]
+    whiskers = [[(groups[k][0] - groups[k][1]) * 1e3 for k in ks], [(groups[k][2] - groups[k][0]) * 1e3 for k in ks]]
+    below.axhline(expected * 1e3, color=INK, linestyle=PREDICTION["linestyle"], linewidth=1.3)
+    below.annotate(
+        "expected",
+        (1, expected * 1e3),
+        (3, 0),
+        xycoords=("axes fraction", "data"),
+        textcoords="offset points",
+        va="center",
+    )
+    below.errorbar(ks, means, whiskers, color=VERIFY, **MEASUREMENT | {"linestyle": "none"})
+    below.set_ylim(0, 1.35 * max(expected * 1e3, *means))
+    _axes(below, "accepted prefix K (tokens)", "round time (ms)", ks, title="What the round costs")
+    drawing.alt = f"Round time by accepted prefix, expected {expected * 1e3:.2f} ms. " + ", ".join(
+        f"K = {k}: {m:.2f} ms" for k, m in zip(ks, means, strict=True)
+    )
+    return drawing
+
+
+@_styled
+def verify_cost(times, note=""):
+    """Return measured verification times {positions n: (mean, low, high) in seconds} over the one-position time.
+
+    Two lines bound the picture: free verification (1) and no reuse of the weights at all (n).
+    """
+    drawing, ns = Drawing(3.0, note), sorted(_some(times, "times"))
+    if ns[0] != 1:
+        raise ValueError(f"times has no entry for n = 1 (it starts at {ns[0]}); the ratio needs the one-position time")
+    ax = drawing.subplots()
+    one = times[1][0]
+    ratio = [times[n][0] / one for n in ns]
+    whiskers = [[(times[n][0] - times[n][1]) / one for n in ns], [(times[n][2] - times[n][0]) / one for n in ns]]
+    top = 1.6 * max(ratio)
+    ax.plot(ns, [1] * len(ns), color=GAIN, linestyle=PREDICTION["linestyle"])
+    ax.plot([1, min(ns[-1], top)], [1, min(ns[-1], top)], color=LOSS, linestyle=PREDICTION["linestyle"])
+    ax.annotate(
+        "no reuse: n one-position passes",
+        (min(ns[-1], top), min(ns[-1], top)),
+        (4, -2),
+        textcoords="offset points",
+        va="top",
+        color=LOSS,
+    )
+    ax.annotate("free", (ns[-1], 1), (0, -3), textcoords="offset points", ha="right", va="top", color=GAIN)
+    ax.errorbar(ns, ratio, whiskers, color=VERIFY, **MEASUREMENT)
+    ax.annotate(
+        f"measured: {ratio[-1]:.2f}", (ns[-1], ratio[-1]), (0, 7), textcoords="offset points", ha="right", color=VERIFY
+    )
+    ax.set_ylim(0, top)
+    _axes(ax, "positions verified in one pass, n = γ + 1 (tokens)", "time over one-position time (×)", ns)
+    drawing.alt = "Verification time over one-position time. " + ", ".join(
+        f"n = {n}: {r:.2f}" for n, r in zip(ns, ratio, strict=True)
+    )
+    return drawing
+
+
+# ------------------------------------------------------------------------------------------ prediction and measurement
+
+
+class Comparison(NamedTuple):
+    """One speedup predicted and measured; `low`/`high` bound the measured one, `least`/`most` the predicted one."""
+
+    name: str
+    predicted: float
+    measured: float
+    low: float = None
+    high: float = None
+    least: float = None
+    most: float = None
+
+    @property
+    def residual(self):
+        """predicted / measured − 1."""
+        return self.predicted / self.measured - 1
+
+
+@_styled
+def predicted_against_measured(groups, note=""):
+    """Return {group: [Comparison, …]} as rows: predicted ○ and measured ● speedup, and the residual in percent."""
+    rows = [(group, c) for group, members in _some(groups, "groups").items() for c in members]
+    drawing = Drawing(0.8 + 0.22 * (len(rows) + 1.2 * len(groups)), note)
+    left, right = drawing.subplots(1, 2, sharey=True, width_ratios=(5, 3))
+    ticks, y = [], 0.0
+    for group, members in groups.items():
+        ticks.append((y, group, "bold"))
+        for c in members:
+            y -= 1
+            _comparison(left, right, c, y)
+            ticks.append((y, c.name, "normal"))
+        y -= 1.2
+    left.axvline(1, color=INK, linewidth=0.8)
+    right.axvline(0, color=INK, linewidth=0.8)
+    left.set_yticks([t[0] for t in ticks], [t[1] for t in ticks])
+    for label, (_, _, weight) in zip(left.get_yticklabels(), ticks, strict=True):
+        label.set_weight(weight)
+    left.set_ylim(y + 0.5, 0.8)
+    for ax, label, title in (
+        (left, "speedup S (×)", "predicted ○  measured ●"),
+        (right, "residual (%)", "pred. / meas. − 1"),
+    ):
+        ax.tick_params(axis="y", length=0)
+        ax.grid(axis="x")
+        ax.set_xlabel(label)
+        ax.set_title(title, weight="normal", size=8.5)
+    sizes = sorted(abs(c.residual) for _, c in rows)
+    middle = (sizes[(len(sizes) - 1) // 2] + sizes[len(sizes) // 2]) / 2
+    drawing.alt = (
+        f"{len(rows)} predicted and measured speedups; residual {middle:.1%} in the median, {sizes[-1]:.1%} at most. "
+        + "; ".join(f"{group} {c.name}: predicted {c.predicted:.2f}, measured {c.measured:.2f}" for group, c in rows)
+    )
+    return drawing
+
+
+def _comparison(left, right, c, y):
+    """Draw one row: two whiskers with their dots, and the residual as a bar from zero."""
+    for value, least, most, fill, shift in (
+        (c.predicted, c.least, c.most, PAPER, 0.14),
+        (c.measured, c.low, c.high, VERIFY, -0.14),
+    ):
+        if least is not None:
+            left.plot(
+                [least, most],
+                [y + shift] * 2,
+                color=VERIFY,
+                linewidth=1.1,
+                linestyle="-" if fill == VERIFY else (0, (3, 1.5)),
+            )
+        left.plot(value, y + shift, "o", color=VERIFY, markersize=4.8, markerfacecolor=fill)
+    right.barh(y, 100 * c.residual, height=0.55, color=OTHER, alpha=0.6)
+
+
+# ------------------------------------------------------------------------------------------ tokens of a round
+
+
+class TokenRounds:
+    """Rounds as rows of tokens: `_repr_html_` for pages, plain text elsewhere.  Built by `token_rounds`."""
+
+    SIGNS = {"accepted": "✓", "rejected": "✗", "unread": "·", "own": "+"}
+
+    def __init__(self, rounds):
+        self.rounds = [_round_roles(drafted, target) for drafted, target in _some(rounds, "rounds")]
+
+    def _heads(self):
+        for number, roles in enumerate(self.rounds, start=1):
+            k = sum(role == "accepted" for role, _ in roles)
+            yield f"Round {number}: K = {k} accepted, L = {k + 1} committed", roles
+
+    def __repr__(self):
+        lines = [
+            f"{head}\n  " + " ".join(f"{self.SIGNS[role]}{_shown(token)}" for role, token in roles)
+            for head, roles in self._heads()
+        ]
+        return "\n".join(lines)
+
+    def _repr_html_(self):
+        blocks = []
+        for head, roles in self._heads():
+            items = "".join(
+                f'<li class="{role}">{self.SIGNS[role]} {html.escape(_shown(token))}</li>' for role, token in roles
+            )
+            blocks.append(f"<p>{head}</p><ol>{items}</ol>")
+        return f'<div class="sg-rounds"><style>{CSS}</style>{"".join(blocks)}</div>'
+
+
+def token_rounds(rounds):
+    """Return rounds given as (drafted tokens, the target's own token at each of the γ + 1 places) as a `TokenRounds`.
+
+    ✓ accepted, ✗ the first guess that misses, · guesses behind it, which are never judged, + the target's own token.
+
+    >>> token_rounds([(["the", " cat", " sat"], ["the", " dog", " ran", "."])])
+    Round 1: K = 1 accepted, L = 2 committed
+      ✓the ✗␣cat ·␣sat +␣dog
+    """
+    return TokenRounds(rounds)
+
+
+def _round_roles(drafted, target):
+    """Return [(role, token)] of one greedy round: guesses up to the first miss, those behind it, the target's own."""
+    if len(target) != len(drafted) + 1:
+        raise ValueError(
+            f"target has {len(target)} tokens for {len(drafted)} candidates; one pass gives γ + 1 = {len(drafted) + 1}"
+        )
+    k = next((i for i, (guess, own) in enumerate(zip(drafted, target, strict=False)) if guess != own), len(drafted))
+    roles = ["accepted"] * k + ["rejected", *["unread"] * len(drafted)][: len(drafted) - k]
+    return [*zip(roles, drafted, strict=True), ("own", target[k])]
+
+
+def _shown(token):
+    """Return a token with its blanks visible: ␣ for a space, ⏎ for a line break."""
+    return token.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥")
+
+
+# ------------------------------------------------------------------------------------------ small parts
+
+
+def _axes(ax, x, y, ticks, title=""):
+    ax.set(xlabel=x, ylabel=y, title=title)
+    ax.grid(axis="y")
+    if ticks is not None:
+        ax.set_xticks(ticks if len(ticks) < 14 else ticks[:: len(ticks) // 8])
+    ax.locator_params(axis="y", nbins=6)
+
+
+def _beside(ax, x, y, text, colour):
+    """Write a text just right of a point."""
+    ax.annotate(text, (x, y), (4, 0), textcoords="offset points", va="center", color=colour, annotation_clip=False)
+
+
+def _label_ends(ax, ends):
+    """Write each line's name behind its last point, pushed apart where two would touch."""
+    low, high = ax.get_ylim()
+    gap, least = (high - low) * 0.075, low
+    for x, y, name, colour in sorted(ends, key=lambda end: end[1]):
+        least = max(y, least)
+        ax.annotate(
+            name, (x, least), (7, 0), textcoords="offset points", va="center", color=colour, annotation_clip=False
+        )
+        least += gap
+
+
+def _signed(value, digits=1):
+    return f"{value:+.{digits}f}".replace("-", "−")
+
+
+def _some(values, name):
+    if len(values) == 0:
+        raise ValueError(f"{name} is empty; give at least one")
+    return values
+
+
+def _lengths(gammas, least=0):
+    gammas = list(_some(list(gammas), "gammas"))
+    if any(isinstance(g, bool) or not isinstance(g, int) or g < least for g in gammas) or sorted(gammas) != gammas:
+        raise ValueError(f"gammas = {gammas} must be rising whole numbers of tokens, {least} or more")
+    return gammas
+
+
+def _consecutive(gammas):
+    gammas = _lengths(gammas, least=1)
+    if gammas != list(range(gammas[0], gammas[0] + len(gammas))):
+        raise ValueError(f"gammas = {gammas} must be consecutive, such as 1, 2, 3: each bar is one more candidate")
+    return gammas

@@ -1,0 +1,183 @@
+"""The figures: what they draw is what the ledger says, predictions look like predictions, pages can show them."""
+
+import re
+import sys
+import xml.etree.ElementTree as ET
+
+import matplotlib
+import pytest
+
+from specgain import Acceptance, Ledger, RoundTime, figures, gain
+from specgain.round_time import Affine, Quadratic
+
+LAW = Acceptance.constant(0.8)
+CHEAP = Ledger(LAW, RoundTime.of(Quadratic(0.010, 0.0007, 0.0001)), 0.010)
+DEAR = Ledger(LAW, RoundTime.of(Quadratic(0.010, 0.005, 0.0008)), 0.010)
+SPLIT = Ledger(LAW, RoundTime(draft=Affine(0, 0.001), verify=Affine(0.0105, 0.0002), other=0.0005), 0.010)
+COMMITTED, TIMES = [1, 5, 2, 3, 1, 4], [0.009, 0.012, 0.010, 0.009, 0.010, 0.014]
+BANDS = {k: (0.009 + 0.0001 * k, 0.0088, 0.0096) for k in range(1, 6)}
+COMPARED = {
+    "json": [figures.Comparison("γ = 4", 2.0, 2.5, low=2.4, high=2.6), figures.Comparison("γ = 8", 3.3, 3.0)],
+    "prose": [figures.Comparison("γ = 4", 1.1, 1.0, least=1.0, most=1.2)],
+}
+DRAWN = {
+    "speedup_curves": lambda: figures.speedup_curves({"cheap": CHEAP, "dear": DEAR}, range(1, 10)),
+    "break_even_map": lambda: figures.break_even_map(CHEAP.round_time, 0.010, range(1, 9), point=(4, 0.8)),
+    "ledger_bars": lambda: figures.ledger_bars({"cheap": (CHEAP, 4), "dear": (DEAR, 4), "split": (SPLIT, 4)}),
+    "log_split_bars": lambda: figures.log_split_bars({"cheap": (CHEAP, 4), "dear": (DEAR, 4)}),
+    "marginal_against_average": lambda: figures.marginal_against_average({"c": CHEAP, "d": DEAR}, range(1, 9)),
+    "staircase": lambda: figures.staircase([3, 0, 1, 4, 4], 4),
+    "averaging": lambda: figures.averaging(COMMITTED, TIMES),
+    "round_times": lambda: figures.round_times(BANDS, 0.0091, note="Measured somewhere"),
+    "verify_cost": lambda: figures.verify_cost(BANDS),
+    "predicted_against_measured": lambda: figures.predicted_against_measured(COMPARED, note="a & b"),
+}
+UNITS = re.compile(r"\(.+\)|^tokens( added| per ms)?$")
+
+
+@pytest.fixture(params=DRAWN)
+def drawing(request):
+    return DRAWN[request.param]()
+
+
+def test_every_drawing_function_is_tried_here():
+    public = {
+        n for n, f in vars(figures).items() if getattr(f, "__module__", "") == figures.__name__ and n[0].islower()
+    }
+    assert public - {"token_rounds"} == set(DRAWN)
+
+
+def test_every_axis_has_a_unit(drawing):
+    shared = {
+        ax for ax in drawing.axes if ax.get_shared_x_axes().get_siblings(ax)[0] is not ax or len(drawing.axes) > 1
+    }
+    for ax in drawing.axes:
+        assert ax.get_ylabel() == "" or UNITS.search(ax.get_ylabel()), ax.get_ylabel()
+        assert UNITS.search(ax.get_xlabel()) or (ax in shared and ax is not drawing.axes[-1]), ax.get_xlabel()
+
+
+def test_alt_text_says_something_with_numbers(drawing):
+    assert len(drawing.alt) > 60 and re.search(r"\d", drawing.alt)
+
+
+def test_svg_is_fit_for_a_page(drawing):
+    svg = drawing.svg()
+    root = ET.fromstring(svg)
+    assert root.tag.endswith("svg") and root.get("role") == "img" and root.get("aria-label") == drawing.alt
+    assert "<style" not in svg and "<metadata" not in svg and "currentColor" in svg
+    assert not re.findall(
+        r"(?:stroke|fill): #(?!a84b00|1b5e9b|5b6673|00705a|b3311d)[0-9a-f]+", svg
+    )  # else dark on dark
+    ids = re.findall(r' id="([^"]+)"', svg)
+    assert len(ids) == len(set(ids)) and set(re.findall(r'(?:url\(|href=")#([^")]+)', svg)) == set(ids)
+    assert "<text" in svg  # text stays text: it can be read aloud, searched and translated
+
+
+def test_svg_is_the_same_every_time_and_ids_differ_between_figures():
+    first, again = DRAWN["speedup_curves"]().svg(), DRAWN["speedup_curves"]().svg()
+    assert first == again
+    other = DRAWN["verify_cost"]().svg()
+    assert not set(re.findall(r' id="([^"]+)"', first)) & set(re.findall(r' id="([^"]+)"', other))
+
+
+def test_no_state_is_left_behind():
+    before = dict(matplotlib.rcParams)
+    page = DRAWN["predicted_against_measured"]()._repr_html_()
+    assert dict(matplotlib.rcParams) == before and "a &amp; b" in page
+    assert "matplotlib.pyplot" not in sys.modules or not sys.modules["matplotlib.pyplot"].get_fignums()
+
+
+def series(ax, dashed):
+    """Return the lines with markers: predictions (open, dashed) or measurements (filled, solid)."""
+    lines = [line for line in ax.get_lines() if line.get_marker() == "o" and len(line.get_xdata()) > 1]
+    return [line for line in lines if (line.get_markerfacecolor() == figures.PAPER) == dashed]
+
+
+def test_speedup_curves_draw_the_ledger():
+    ax = DRAWN["speedup_curves"]().axes[0]
+    cheap, dear = series(ax, dashed=True)
+    assert list(cheap.get_ydata()) == [CHEAP.speedup(g) for g in range(1, 10)]
+    assert list(dear.get_ydata()) == [DEAR.speedup(g) for g in range(1, 10)]
+    assert all(line.is_dashed() for line in (cheap, dear)) and not series(ax, dashed=False)
+
+
+def test_measurements_are_filled_and_solid():
+    lines = series(DRAWN["verify_cost"]().axes[0], dashed=False)
+    assert lines and not lines[0].is_dashed()
+    assert list(lines[0].get_ydata()) == [BANDS[n][0] / BANDS[1][0] for n in sorted(BANDS)]
+
+
+def test_map_lines_are_break_even_acceptances():
+    ax = DRAWN["break_even_map"]().axes[0]
+    lowest = series(ax, dashed=True)[0]
+    expected = [gain.break_even_acceptance(g, 0.010, CHEAP.round_time(g)) for g in range(1, 9)]
+    assert list(lowest.get_ydata()) == expected
+    twice = series(ax, dashed=True)[2]  # S = 2
+    for gamma, a in zip(twice.get_xdata(), twice.get_ydata(), strict=True):
+        assert Ledger(Acceptance.constant(float(a)), CHEAP.round_time, 0.010).speedup(int(gamma)) == pytest.approx(2)
+
+
+def test_map_of_a_cost_that_never_breaks_even_says_so():
+    never = RoundTime.of(Affine(1.0, 1.0))
+    assert "No length shown breaks even" in figures.break_even_map(never, 0.010, [1, 2]).alt
+
+
+def test_ledger_bars_state_margin_and_parts():
+    alt = DRAWN["ledger_bars"]().alt
+    assert "cheap, γ = 4: worth 33.6 ms, cost 14.4 ms, M = +19.2 ms: faster" in alt and "M = −9.2 ms: slower" in alt
+    widths = [bar.get_width() for bar in DRAWN["ledger_bars"]().axes[0].patches]
+    assert widths[-3:] == pytest.approx([4.0, 11.3, 0.5])  # draft, verify, other in ms at γ = 4
+
+
+def test_marginal_bars_stop_where_the_step_rule_stops():
+    alt = DRAWN["marginal_against_average"]().alt
+    assert "c: the first candidate that does not pay is number 5" in alt  # best γ = 4
+    assert "d: the first candidate that does not pay is number 2" in alt  # best γ = 1
+
+
+def test_staircase_counts_rows_and_columns_alike():
+    assert "By columns: 12 tokens" in DRAWN["staircase"]().alt and "4, 3, 3, 2; together 12" in DRAWN["staircase"]().alt
+
+
+def test_averaging_shows_both_averages():
+    alt = DRAWN["averaging"]().alt
+    assert f"total over total {sum(COMMITTED) / sum(TIMES) / 1e3:.3f}" in alt
+    assert f"mean of the rounds' rates {gain.mean_of_rates(COMMITTED, TIMES) / 1e3:.3f}" in alt
+
+
+def test_residuals_are_predicted_over_measured_minus_one():
+    assert [round(c.residual, 3) for c in COMPARED["json"]] == [-0.2, 0.1]
+    bars = DRAWN["predicted_against_measured"]().axes[1].patches
+    assert [bar.get_width() for bar in bars] == pytest.approx([-20, 10, 10])
+    assert "10.0% in the median, 20.0% at most" in DRAWN["predicted_against_measured"]().alt
+
+
+def test_token_rounds_show_prefix_correction_and_bonus():
+    rounds = [(["a", " b", "c\n"], ["a", "x", "y", "z"]), (["a"], ["a", "<b>"])]
+    text = repr(figures.token_rounds(rounds))
+    assert text.splitlines() == [
+        "Round 1: K = 1 accepted, L = 2 committed",
+        "  ✓a ✗␣b ·c⏎ +x",
+        "Round 2: K = 1 accepted, L = 2 committed",
+        "  ✓a +<b>",
+    ]
+    page = figures.token_rounds(rounds)._repr_html_()
+    assert '<li class="rejected">✗ ␣b</li>' in page and "&lt;b&gt;" in page
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: figures.speedup_curves({}, [1, 2]), "ledgers is empty"),
+        (lambda: figures.speedup_curves({"x": CHEAP}, [2, 1]), "rising whole numbers"),
+        (lambda: figures.speedup_curves({"x": CHEAP}, [1.5]), "rising whole numbers"),
+        (lambda: figures.break_even_map(CHEAP.round_time, 0.01, [0, 1]), "1 or more"),
+        (lambda: figures.marginal_against_average({"x": CHEAP}, [1, 3]), "consecutive"),
+        (lambda: figures.verify_cost({2: (1.0, 1.0, 1.0)}), "n = 1"),
+        (lambda: figures.token_rounds([(["a", "b"], ["a"])]), r"γ \+ 1 = 3"),
+        (lambda: figures.staircase([], 4), "accepted is empty"),
+    ],
+)
+def test_bad_input_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
