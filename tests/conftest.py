@@ -2,9 +2,15 @@
 
 import os
 import shutil
+import subprocess
+import sys
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+import yaml
+from filelock import FileLock
 from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -57,3 +63,55 @@ def browser_type_launch_args():
     quiet = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
     quiet += ["--disable-background-networking", "--disable-component-update"]
     return {"executable_path": chromium(), "headless": True, "args": quiet}
+
+
+# --- the book ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def book():
+    """Build the book strictly, once per session (quick when nothing changed); return the folder of its pages."""
+    with FileLock(ROOT / ".venv" / "book.lock"):
+        command = [sys.executable, ROOT / "tools" / "book.py"]
+        run = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    if run.returncode:
+        pytest.fail(f"the strict build failed:\n{run.stdout[-3000:]}\n{run.stderr[-6000:]}", pytrace=False)
+    return ROOT / "_build" / "html"
+
+
+def toc_pages():
+    """Return the names of the published pages in order, e.g. "book/index"."""
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    parts = [toc, *toc.get("parts", [])]
+    chapters = [chapter for part in parts for chapter in part.get("chapters", [])]
+    sections = [section for chapter in chapters for section in [chapter, *chapter.get("sections", [])]]
+    return [toc["root"], *(entry["file"] for entry in sections)]
+
+
+@pytest.fixture(scope="session")
+def page_names():
+    """Return the names of all published pages."""
+    return toc_pages()
+
+
+def pytest_generate_tests(metafunc):
+    """Run a test that asks for `page_name` once for every published page."""
+    if "page_name" in metafunc.fixturenames:
+        metafunc.parametrize("page_name", toc_pages())
+
+
+@pytest.fixture(scope="session")
+def site(book):
+    """Serve the built book on this machine; return its address, without a slash at the end."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def __init__(self, *args):
+            super().__init__(*args, directory=book)
+
+        def log_message(self, *args):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Quiet)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()

@@ -121,8 +121,8 @@ def main(root=ROOT):
     for identifier, lacks in missing.items():
         if lacks:
             print(f"{identifier:5} {'; '.join(lacks)}")
-    whole = [f"{sum(not missing[i] for i in course[part])}/{len(course[part])} {part}" for part in ("claims", "objectives")]
-    print(", ".join(whole))
+    covered = {part: sum(not missing[i] for i in course[part]) for part in course}
+    print(", ".join(f"{covered[part]}/{len(course[part])} {part}" for part in course))
     return int(any(missing.values()))
 
 

@@ -1,0 +1,136 @@
+"""The built book in a real browser that can reach no other host: what a reader meets."""
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+
+pytestmark = pytest.mark.browser
+PHONE = {"width": 390, "height": 844}
+LOUD = ("serious", "critical")
+
+
+@pytest.fixture
+def watched(page, site):
+    """A browser page that refuses every other host and notes what goes wrong: returns (page, list of troubles)."""
+    troubles = []
+
+    def guard(route):
+        if route.request.url.startswith((site, "data:", "blob:")):
+            return route.continue_()
+        troubles.append(f"asks another host: {route.request.url}")
+        return route.abort()
+
+    page.route("**/*", guard)
+    page.on("requestfailed", lambda request: troubles.append(f"failed: {request.url}"))
+    page.on("response", lambda reply: troubles.append(f"{reply.status}: {reply.url}") if reply.status > 399 else None)
+    page.on("pageerror", lambda error: troubles.append(f"script error: {error}"))
+    page.on("console", lambda line: troubles.append(f"console: {line.text}") if line.type == "error" else None)
+    return page, troubles
+
+
+def visit(page, address):
+    """Open a page and wait until its formulas are typeset."""
+    page.goto(address, wait_until="load")
+    if page.locator("article .math").count():
+        page.wait_for_function("window.MathJax && MathJax.startup && MathJax.startup.promise")
+        page.evaluate("MathJax.startup.promise")
+    page.wait_for_timeout(700)  # quizzes look for MathJax half a second after loading
+
+
+def test_page_opens_without_trouble(watched, site, page_name):
+    page, troubles = watched
+    visit(page, f"{site}/{page_name}.html")
+    assert not troubles
+
+
+def test_formulas_are_typeset(watched, site, page_name):
+    page, _ = watched
+    visit(page, f"{site}/{page_name}.html")
+    formulas = page.locator("article :is(span, div).math")
+    if formulas.count() == 0:
+        pytest.skip("a page without formulas")
+    bare = formulas.evaluate_all("all => all.filter(f => !f.querySelector('mjx-container')).map(f => f.textContent)")
+    assert not bare
+    assert page.locator("article mjx-merror").count() == 0
+
+
+def test_nothing_is_wider_than_a_phone(watched, site, page_name):
+    page, _ = watched
+    page.set_viewport_size(PHONE)
+    visit(page, f"{site}/{page_name}.html")
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_accessibility(watched, site, page_name, scheme):
+    page, _ = watched
+    page.emulate_media(color_scheme=scheme)
+    visit(page, f"{site}/{page_name}.html")
+    found = Axe().run(page).response["violations"]
+    loud = [
+        f"{violation['id']}: {node['html'][:160]} {node['failureSummary'][:200]}"
+        for violation in found
+        if violation["impact"] in LOUD
+        for node in violation["nodes"]
+    ]
+    assert not loud, "\n".join(loud)
+
+
+@pytest.fixture
+def quiz_page(watched, site, page_names):
+    """The first published page with a quiz, opened."""
+    page, troubles = watched
+    for name in page_names:
+        visit(page, f"{site}/{name}.html")
+        if page.locator(".Quiz .MultipleChoiceQn").count():
+            return page, troubles
+    pytest.fail("no published page has a multiple-choice question")
+
+
+def test_a_quiz_says_wrong_and_right(quiz_page):
+    page, troubles = quiz_page
+    quiz = page.locator(".Quiz:has(.MultipleChoiceQn)").first
+    feedback = quiz.locator(".Feedback")
+    quiz.locator("label.MCButton[data-correct=false]").first.click()
+    assert "incorrect" in feedback.get_attribute("class") and feedback.inner_text()
+    wrong = feedback.inner_text()
+    quiz.locator("label.MCButton[data-correct=true]").click()
+    assert "incorrect" not in feedback.get_attribute("class") and "correct" in feedback.get_attribute("class")
+    assert feedback.inner_text() and feedback.inner_text() != wrong
+    assert not troubles
+
+
+def test_a_quiz_can_be_used_by_keyboard(quiz_page):
+    page, _ = quiz_page
+    quiz = page.locator(".Quiz:has(.MultipleChoiceQn)").first
+    quiz.locator("input[type=radio]").first.focus()
+    outline = quiz.locator("label.MCButton").first.evaluate("l => getComputedStyle(l).outlineStyle")
+    assert outline != "none", "the focused answer shows no ring"
+    page.keyboard.press("Space")
+    assert quiz.locator(".Feedback").inner_text()
+
+
+def test_search_finds_a_word_of_the_book(watched, site):
+    page, troubles = watched
+    page.goto(f"{site}/search.html?q=round")
+    page.wait_for_selector("#search-results li")
+    assert not troubles
+
+
+def test_the_book_opens_as_a_file(page, book):
+    errors = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("requestfailed", lambda request: errors.append(request.url))
+    visit(page, (book / "index.html").as_uri())
+    page.wait_for_selector("article h1")
+    assert not errors
+
+
+def test_print_shows_what_is_folded(watched, site, page_names):
+    page, _ = watched
+    for name in page_names:
+        visit(page, f"{site}/{name}.html")
+        if page.locator("article details:not([open]), article .toggle-hidden").count():
+            page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+            assert page.locator("article details:not([open]), article .toggle-hidden").count() == 0
+            return
+    pytest.skip("nothing is folded yet")

@@ -1,0 +1,231 @@
+"""Rewrite what is derived from other files, so that nothing is written twice by hand.
+
+    .venv/bin/python tools/sync.py            rewrite
+    .venv/bin/python tools/sync.py --check    list what is out of step and exit 1
+
+1. book/NN.ipynb, the notebook twin of every executable chapter: the same text in plain Markdown, which Colab and
+   JupyterLab can show, and the same cells, without outputs.
+2. The set-up cell of the twins and of notebooks/*.ipynb, and the links in README.md: they hold the address of the
+   repository, which stands in _config.yml only. While that is a placeholder, no link is written.
+"""
+
+import hashlib
+import json
+import re
+import sys
+from pathlib import Path
+
+import jupytext
+import nbformat
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+SETUP_MARK = "# Set-up, written by tools/sync.py"
+README_MARKS = ("<!-- links: written by tools/sync.py -->", "<!-- end of links -->")
+METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+
+SETUP_COLAB = '''\
+{mark}: on Colab this fetches the course and adds what is missing there; elsewhere it does nothing.
+import importlib.util, os, subprocess, sys
+
+if "google.colab" in sys.modules:
+    course = "/content/specgain"
+    if not os.path.isdir(course):
+        subprocess.run(["git", "clone", "-q", "--depth", "1", "-b", "{branch}", "{url}", course], check=True)
+    missing = [name for name in ("tokenizers", "safetensors") if importlib.util.find_spec(name) is None]
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "jupyterquiz{quiz_pin}", *missing], check=True)
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "-e", course], check=True)
+    sys.path.insert(0, course)
+    os.chdir(course + "/{folder}")
+'''
+SETUP_NOWHERE = '''\
+{mark}: this copy of the course names no repository yet, so Colab has nowhere to fetch it from.
+import sys
+
+if "google.colab" in sys.modules:
+    raise RuntimeError("set repository.url in _config.yml, run `make sync`, and open the notebook from that repository")
+'''
+
+
+# --- addresses ----------------------------------------------------------------------------------------------------
+
+
+def addresses():
+    """Return {"url", "branch", "book"} from _config.yml; an address that is still a placeholder is ""."""
+    config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
+    found = {"url": config["repository"]["url"], "book": config["html"]["baseurl"]}
+    found = {name: "" if "OWNER" in address else address.rstrip("/") for name, address in found.items()}
+    return found | {"branch": config["repository"]["branch"]}
+
+
+def setup_source(folder):
+    """Return the source of the set-up cell for a notebook in `folder`."""
+    where = addresses()
+    pins = (ROOT / "requirements.txt").read_text(encoding="utf-8")
+    quiz_pin = re.search(r"^jupyterquiz(==\S+)$", pins, re.MULTILINE).group(1)
+    template = SETUP_COLAB if where["url"] else SETUP_NOWHERE
+    return template.format(mark=SETUP_MARK, quiz_pin=quiz_pin, folder=folder, **where).rstrip("\n")
+
+
+def readme_links():
+    """Return README.md with the links between its marks written anew."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    where = addresses()
+    lines = []
+    if where["book"]:
+        lines.append(f"**[Read the book online]({where['book']}/)**")
+    if where["url"]:
+        lines.append(f"[![Tests]({where['url']}/actions/workflows/pages.yml/badge.svg)]({where['url']}/actions)")
+    start, end = README_MARKS
+    before, rest = text.split(start)
+    return before + "\n".join([start, *lines, end]) + rest.split(end)[1]
+
+
+# --- MyST to plain Markdown ------------------------------------------------------------------------------------------
+
+FENCE = re.compile(r"^(?P<fence>`{3,}|:{3,})\{(?P<name>[\w:-]+)\}[ ]*(?P<title>[^\n]*)$")
+TITLES = {"prf:theorem": "Theorem", "prf:proof": "Proof", "prf:lemma": "Lemma", "prf:definition": "Definition"}
+GATES = {"exercise-start": "Exercise", "solution-start": "Solution"}
+SKIPPED = ("bibliography", "tableofcontents", "exercise-end", "solution-end")
+
+
+def plain_markdown(text, numbers):
+    """Return MyST text as Markdown that any notebook shows: boxes become quotes, labels and roles become text.
+
+    `numbers` maps the labels of the page's equations to their numbers.
+    """
+    lines, out = text.split("\n"), []
+    while lines:
+        line = lines.pop(0)
+        opened = FENCE.match(line)
+        if opened:
+            body = []
+            while lines and lines[0].rstrip() != opened["fence"]:
+                body.append(lines.pop(0))
+            del lines[:1]
+            out += box(opened["name"], opened["title"], body, numbers)
+        elif not re.fullmatch(r"\([\w-]+\)=\s*", line):
+            out.append(line)
+    return inline("\n".join(out), numbers)
+
+
+def equation_numbers(text):
+    """Return {label: number} of the equations of a whole page; Sphinx numbers them in the same order."""
+    found = re.finditer(r"\$\$[ ]*\(([\w-]+)\)|^[`:]{3,}\{math\}\n:label: ([\w-]+)", text, re.MULTILINE)
+    return {next(filter(None, match.groups())): number for number, match in enumerate(found, start=1)}
+
+
+def box(name, title, body, numbers):
+    """Return the lines that stand for one directive."""
+    options = {}
+    while body and (option := re.match(r":([\w-]+):[ ]*(.*)", body[0])):
+        options[option[1]] = option[2]
+        del body[:1]
+    if name in SKIPPED:
+        return []
+    if name == "math":
+        label = f" ({options['label']})" if "label" in options else ""
+        return ["$$", *body, f"$${label}"]
+    if name in GATES:
+        return [f"**{GATES[name]}.**"]
+    inner = plain_markdown("\n".join(body), numbers).strip("\n").split("\n")
+    if name == "solution":
+        return ["<details><summary>Solution</summary>", "", *inner, "", "</details>"]
+    if name in ("figure", "image"):
+        return [f"![{options.get('alt', '')}]({title})", "", *inner]
+    heading = title if name == "admonition" else TITLES.get(name, name.split(":")[-1].capitalize())
+    heading += f" ({title})" if title and name != "admonition" else ""
+    return [f"> **{heading}.**".replace("..", "."), ">", *(f"> {line}".rstrip() for line in inner)]
+
+
+def inline(text, numbers):
+    """Return text without roles, equation labels and links to other pages' sources."""
+
+    def tag(match):
+        return f"\\tag{{{numbers[match[1]]}}}\n$$" if match[1] in numbers else "$$"
+
+    text = re.sub(r"\{eq\}`([\w-]+)`", lambda m: f"({numbers.get(m[1], m[1])})", text)
+    text = re.sub(r"\n?\$\$[ ]*\(([\w-]+)\)", tag, text)
+    text = re.sub(r"\{(?:cite|cite:\w+)\}`([^`]+)`", r"[\1]", text)
+    text = re.sub(r"\{(?:ref|doc|term|numref|prf:ref)\}`([^`<]+?)(?:\s*<[^>]+>)?`", r"\1", text)
+    text = re.sub(r"\{\w[\w:-]*\}(`[^`]+`)", r"\1", text)
+    book = addresses()["book"]
+    link = rf"[\1]({book}/book/\2.html\3)" if book else r"\1"
+    return re.sub(r"\[([^\]]+)\]\((?:\./)?([\w-]+)\.md(#[\w-]+)?\)", link, text)
+
+
+# --- notebooks -----------------------------------------------------------------------------------------------------
+
+
+def chapters():
+    """Return the paths of the executable chapters: the MyST text notebooks of book/."""
+    found = sorted((ROOT / "book").glob("*.md"))
+    return [path for path in found if "\nkernelspec:" in path.read_text(encoding="utf-8").split("\n---", 1)[0]]
+
+
+def as_json(notebook):
+    """Return a notebook's text: no outputs, ids that depend on place and content only."""
+    for place, cell in enumerate(notebook.cells):
+        cell["id"] = hashlib.sha256(f"{place}{cell.source}".encode()).hexdigest()[:8]
+        if cell.cell_type == "code":
+            cell.update(outputs=[], execution_count=None)
+    return json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+def twin(path):
+    """Return the text of the notebook twin of the chapter at `path`."""
+    chapter = jupytext.read(path)
+    numbers = equation_numbers(path.read_text(encoding="utf-8"))
+    cells = [nbformat.v4.new_code_cell(setup_source("book"))]
+    for cell in chapter.cells:
+        if cell.cell_type == "markdown":
+            cell.source = plain_markdown(cell.source, numbers)
+        cells.append(cell)
+    if cells[1].cell_type == "markdown":  # the title first, then the set-up
+        cells[:2] = split_title(cells[1]) + cells[:1] + rest_of(cells[1])
+    return as_json(nbformat.v4.new_notebook(cells=[c for c in cells if c.source.strip()], metadata=METADATA))
+
+
+def split_title(cell):
+    """Return the list of one cell that holds only the page's title."""
+    return [nbformat.v4.new_markdown_cell(cell.source.split("\n\n", 1)[0])]
+
+
+def rest_of(cell):
+    """Return the list of one cell that holds what follows the page's title."""
+    return [nbformat.v4.new_markdown_cell("".join(cell.source.split("\n\n", 1)[1:]))]
+
+
+def lab(path):
+    """Return the text of a lab notebook with its set-up cell written anew (the cell that starts with the mark)."""
+    notebook = nbformat.read(path, as_version=4)
+    for cell in notebook.cells:
+        if cell.source.startswith(SETUP_MARK):
+            cell.source = setup_source("notebooks")
+    return as_json(notebook)
+
+
+def derived():
+    """Return {path: the text that should stand there} of every derived file."""
+    files = {path.with_suffix(".ipynb"): twin(path) for path in chapters()}
+    files |= {path: lab(path) for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
+    return files | {ROOT / "README.md": readme_links()}
+
+
+def main():
+    files = derived()
+    stale = [p for p, text in files.items() if not p.exists() or p.read_text(encoding="utf-8") != text]
+    stale += [p for p in (ROOT / "book").glob("*.ipynb") if p not in files]  # twins of chapters that are gone
+    names = ", ".join(str(path.relative_to(ROOT)) for path in stale)
+    if "--check" in sys.argv:
+        sys.exit(f"out of step, run `make sync`: {names}" if stale else 0)
+    for path in stale:
+        path.write_text(files[path], encoding="utf-8") if path in files else path.unlink()
+    print(f"rewritten: {names}" if stale else "everything is in step")
+
+
+if __name__ == "__main__":
+    main()
