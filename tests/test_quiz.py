@@ -87,10 +87,11 @@ def answers(bank, identifier, place, **changes):
     return copy
 
 
+SLIP = {"misconception": "x", "hint": "y"}
 FAULTS = {
     "no feedback": (lambda b: answers(b, "00-lossless", 0, feedback=None), "needs feedback"),
     "no misconception": (lambda b: answers(b, "00-lossless", 0, misconception=None), "name of its misconception"),
-    "no right answer": (lambda b: answers(b, "00-lossless", 1, correct=False, misconception="x"), "exactly one correct"),
+    "no right answer": (lambda b: answers(b, "00-lossless", 1, correct=False), "exactly one correct"),
     "two right answers": (lambda b: answers(b, "00-lossless", 0, correct=True), "exactly one correct"),
     "a wrong key": (lambda b: answers(b, "00-pooled", 0, range=[5.3, 5.4]), "the key is 4.3288"),
     "a key in a wrong range": (lambda b: answers(b, "00-pooled", 1, range=[4.0, 5.0]), "marked correct = False"),
@@ -106,16 +107,16 @@ FAULTS = {
     "a misspelt key": (lambda b: spoil(b, "questions", "00-pooled", expresion="1"), "expresion is not a key"),
     "no expression": (lambda b: spoil(b, "questions", "00-pooled", expression=None), "needs the expression"),
     "no place to read on": (lambda b: spoil(b, "questions", "00-pooled", read=None), "read is missing"),
-    "an unknown name": (lambda b: spoil(b, "exercises", "00-pooled", expression="pool(8)"), "'pool', which is not known"),
+    "an unknown name": (lambda b: spoil(b, "exercises", "00-pooled", expression="pool(8)"), "'pool', which is not"),
     "more than a formula": (
         lambda b: spoil(b, "exercises", "00-pooled", expression="[].__class__"),
         "more than a formula (Attribute)",
     ),
     "a hint that hits the key": (
-        lambda b: spoil(b, "exercises", "00-conditional", hints=[{"expression": "[0.6, 0.75, 0.8]", "misconception": "x", "hint": "y"}]),
+        lambda b: spoil(b, "exercises", "00-conditional", hints=[SLIP | {"expression": "[0.6, 0.75, 0.8]"}]),
         "does not lead to its own hint",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -1,0 +1,313 @@
+"""The command line: `specgain gain`, `prove`, `measure`, `predict`.  Thin: every number comes from the library.
+
+Exit status: 0 done; 1 cannot tell (what is missing is named); 2 bad input.  With `--json` the same status goes with
+the same JSON, nulls and `missing` for 1, `{"error": ...}` for 2.  All times are milliseconds.  The shapes of the JSON
+are fixed by the schema files in `specgain/schemas/`.  Nothing heavy is imported before a command needs it.
+"""
+
+import csv
+import json
+import math
+import re
+import sys
+from pathlib import Path
+from typing import Annotated
+
+try:
+    import typer
+except ImportError:  # pragma: no cover
+    sys.exit("the command line needs typer and rich: pip install 'specgain[cli]'")
+
+from specgain.acceptance import Acceptance
+from specgain.gain import Ledger, break_even_acceptance, break_even_length, break_even_round_time, margin, speedup
+from specgain.length import best_gamma, best_gamma_continuous
+from specgain.round_time import Affine, Quadratic, RoundTime, Table
+
+app = typer.Typer(
+    help="Does speculative decoding really make a model faster, by how much, and which term decides?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+# ------------------------------------------------------------------------------------------------- reading options
+
+
+def milliseconds(option, text):
+    """Return milliseconds from "10ms", "0.01s", "250us" or a plain number of ms; ValueError says what is allowed."""
+    match = re.fullmatch(r"\s*([0-9.eE+-]+)\s*(ms|s|us|µs)?\s*", text)
+    try:
+        value = float(match.group(1)) * {"s": 1e3, "us": 1e-3, "µs": 1e-3}.get(match.group(2), 1.0)
+    except (AttributeError, ValueError):
+        raise ValueError(f"{option} {text!r} is not a time; give milliseconds, such as 10ms, 0.01s or 10") from None
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{option} {text!r} is outside its range; a time is finite and not negative")
+    return value
+
+
+def numbers(option, text, kind, example):
+    """Return the comma-separated numbers in `text` as a list of `kind` (float or int)."""
+    try:
+        return [kind(item) for item in text.split(",")]
+    except ValueError:
+        raise ValueError(f"{option} {text!r} is not a list of numbers; give, for example, {example}") from None
+
+
+def acceptance_law(text):
+    """Return the `Acceptance` of `--a`: one number for every position, or a list a_1,a_2,…"""
+    values = numbers("--a", text, float, "0.8 or 0.9,0.8,0.7")
+    try:
+        return Acceptance.constant(values[0]) if len(values) == 1 else Acceptance(values)
+    except ValueError as error:
+        raise ValueError(f"--a {text!r}: {error}") from None
+
+
+def cost_curve(text):
+    """Return the cost curve (γ → seconds) of `--round-cost`, whose numbers are milliseconds."""
+    form, _, rest = text.partition(":")
+    shapes = {"affine": (2, Affine), "quadratic": (3, Quadratic)}
+    if form == "table":
+        return Table({gamma: ms / 1e3 for gamma, ms in read_table(Path(rest)).items()})
+    if form not in shapes:
+        raise ValueError(
+            f"--round-cost {text!r} is unknown; give affine:BASE,SLOPE or quadratic:BASE,B,C (ms) or table:FILE"
+        )
+    count, curve = shapes[form]
+    values = numbers("--round-cost", rest, float, "quadratic:10,0.7,0.1")
+    if len(values) != count or not all(0 <= value < math.inf for value in values):
+        raise ValueError(f"--round-cost {text!r}: {form} takes {count} finite times in ms, none of them negative")
+    return curve(*(value / 1e3 for value in values))
+
+
+def read_table(path):
+    """Return {γ: milliseconds} from a CSV file with the columns gamma and t_round_ms, or from JSON.
+
+    The JSON is an object {"4": 14.4, …} or a list of objects with the two columns.
+    """
+    text = path.read_text(encoding="utf-8")
+    if path.suffix.lower() == ".json":
+        data = json.loads(text)
+        pairs = data.items() if isinstance(data, dict) else [(row["gamma"], row["t_round_ms"]) for row in data]
+    else:
+        pairs = [(row["gamma"], row["t_round_ms"]) for row in csv.DictReader(text.splitlines(), skipinitialspace=True)]
+    try:
+        table = [(int(gamma), float(ms)) for gamma, ms in pairs]
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: every row needs a whole gamma and a number t_round_ms ({error})") from None
+    if not table or len(dict(table)) < len(table):
+        raise ValueError(f"{path} {'repeats a gamma' if table else 'holds no row'}; give each measured γ once")
+    return dict(table)
+
+
+# ---------------------------------------------------------------------------------------------------------- gain
+
+
+def gain_report(acceptance, curve, t_decode, gammas):
+    """Return the JSON of `specgain gain` for a law, a cost curve and t_D in seconds: the ledger and its break-evens."""
+    ledger = Ledger(acceptance, RoundTime.of(curve), t_decode)
+    missing = []
+    rows, limits = [], []
+    for gamma in gammas:
+        length = _known(acceptance.committed_length, gamma, "committed_length", missing)
+        t_round = _known(ledger.round_time, gamma, "t_round_ms", missing)
+        both = (length, t_decode, t_round) if length is not None and t_round is not None else None
+        rows.append({
+            "gamma": gamma, "committed_length": length, "t_round_ms": _ms(t_round),
+            "speedup": both and speedup(*both), "margin_ms": both and _ms(margin(*both)),
+        })  # fmt: skip
+        limits.append({
+            "gamma": gamma,
+            "t_round_max_ms": length and _ms(break_even_round_time(length, t_decode)),
+            "committed_length_min": t_round and break_even_length(t_decode, t_round),
+            "conditional_min": break_even_acceptance(gamma, t_decode, t_round) if t_round and gamma else None,
+        })  # fmt: skip
+    best = best_gamma(ledger)
+    if best is None:
+        missing.append("best_gamma: there is none, since every further candidate still pays (candidates are free)")
+    report = {"rows": rows, "best_gamma": best, "best_gamma_continuous": _continuous(acceptance, curve)}
+    return report | {"break_even": limits} | ({"missing": missing} if missing else {})
+
+
+def _known(function, gamma, name, missing):
+    """Return function(gamma), or None after noting in `missing` why it is not known (not measured, no such a_i)."""
+    try:
+        return function(gamma)
+    except ValueError as error:
+        missing.append(f"{name}: {error}")
+        return None
+
+
+def _continuous(acceptance, curve):
+    """Return the real γ with the greatest S for a constant a and an affine cost, else None (None also if infinite)."""
+    if not (acceptance.is_constant and isinstance(curve, Affine) and curve.base):
+        return None
+    value = best_gamma_continuous(acceptance.conditional(1)[0], curve.base, curve.slope)
+    return value if math.isfinite(value) else None
+
+
+def _ms(seconds):
+    return None if seconds is None else seconds * 1e3
+
+
+@app.command()
+def gain(
+    a: Annotated[str, typer.Option("--a", help="Conditional acceptance: one number, or a_1,a_2,… by position.")],
+    t_decode: Annotated[str, typer.Option(help="Time per token of ordinary decoding, such as 10ms.")],
+    round_cost: Annotated[
+        str, typer.Option(help="affine:BASE,SLOPE or quadratic:BASE,B,C in ms, or table:FILE (gamma,t_round_ms).")
+    ],
+    gamma: Annotated[str, typer.Option(help="Speculation lengths to list, such as 1,2,4,8.")] = "1,2,4,8",
+    json_: Json = False,
+):
+    """The ledger: tokens per round against the time of a round, for a list of lengths γ, and the best γ of all.
+
+    Example: specgain gain --a 0.8 --t-decode 10ms --round-cost quadratic:10,0.7,0.1
+    """
+    t_decode_ms = milliseconds("--t-decode", t_decode)
+    if t_decode_ms == 0:
+        raise ValueError("--t-decode must be above 0 ms")
+    gammas = numbers("--gamma", gamma, int, "1,2,4,8")
+    if min(gammas) < 0 or len(set(gammas)) < len(gammas):
+        raise ValueError(f"--gamma {gamma!r} must list whole lengths of 0 or more, each once")
+    report = gain_report(acceptance_law(a), cost_curve(round_cost), t_decode_ms / 1e3, gammas)
+    if json_:
+        print_json(report)
+    else:
+        print_gain(report, t_decode_ms)
+    return 1 if "missing" in report else 0
+
+
+def print_gain(report, t_decode_ms):
+    """Print the ledger as a table, and a sentence about the best length."""
+    columns = ("γ", "E[L]", "T_round", "speedup S", "margin M", "T_round max", "E[L] min", "a min")
+    rows = []
+    for row, limit in zip(report["rows"], report["break_even"], strict=True):
+        cells = [row["committed_length"], row["t_round_ms"], row["speedup"], row["margin_ms"]]
+        cells += [limit["t_round_max_ms"], limit["committed_length_min"], limit["conditional_min"]]
+        style = "bold" if row["gamma"] == report["best_gamma"] else None
+        rows.append((style, [str(row["gamma"])] + [_cell(cell) for cell in cells]))
+    print_table(columns, rows, "Times in ms. The last three columns are the break-even: a round that takes longer, "
+                "commits less or is accepted less makes decoding slower.")  # fmt: skip
+    best, real = report["best_gamma"], report["best_gamma_continuous"]
+    if best == 0:
+        print(f"Best γ: 0. No known length beats ordinary decoding at {t_decode_ms:g} ms per token: do not speculate.")
+    elif best is not None:
+        print(
+            f"Best γ of all known lengths: {best}" + (f" ({real:.3f} as a real number)." if real is not None else ".")
+        )
+    for reason in report.get("missing", []):
+        print(f"Not known: {reason}")
+
+
+# --------------------------------------------------------------------------------------------------------- prove
+
+
+@app.command()
+def prove(
+    ids: Annotated[list[str] | None, typer.Argument(help="Ids such as P2; none means all.")] = None,
+    student: Annotated[
+        Path | None, typer.Option(help="A Python file of your own proofs: check those instead.", exists=True)
+    ] = None,
+    json_: Json = False,
+):
+    """Run the proofs and their mutants: every proof must hold, and every wrong variant of it must be refuted."""
+    chosen = _student_proofs(student) if student else _library_proofs(ids)
+    results = []
+    for proof in chosen:
+        result = proof.prove()
+        results.append(result)
+        if not json_:
+            mark = "proved" if result.status == "proved" else "FAILED"
+            print(f"{result.id:>4}  {mark}  {result.machine_steps} machine steps, {result.human_steps} by hand, "
+                  f"{result.mutants_rejected} of {result.mutants_total} mutants refuted. {proof.title}")  # fmt: skip
+    if json_:
+        print_json({"proofs": [_proof_json(proof, r) for proof, r in zip(chosen, results, strict=True)]})
+    return 0 if all(result.status == "proved" for result in results) else 1
+
+
+def _proof_json(proof, result):
+    counts = {name: getattr(result, name) for name in ("status", "machine_steps", "human_steps", "mutants_rejected")}
+    return {"id": proof.id, "statement": proof.plain} | counts
+
+
+def _library_proofs(ids):
+    try:
+        from specgain.proofs import all_proofs, get
+    except ImportError as error:
+        raise ValueError(f"proofs need SymPy: pip install 'specgain[proofs]' ({error})") from None
+    return [get(id) for id in ids] if ids else all_proofs()
+
+
+def _student_proofs(path):
+    """Return the proofs that a reader's file defines with `@theorem`, in the order of the file."""
+    import runpy
+
+    from specgain.proofs import Proof
+
+    try:
+        names = runpy.run_path(str(path))
+    except Exception as error:  # whatever the reader's own code raises
+        raise ValueError(f"{path} does not run: {type(error).__name__}: {error}") from error
+    found = [value for value in names.values() if isinstance(value, Proof)]
+    if not found:
+        raise ValueError(f"{path} defines no proof; decorate a function with @theorem (see specgain/proofs)")
+    return found
+
+
+# -------------------------------------------------------------------------------------------------------- output
+
+
+def print_json(report):
+    """Print a report as strict JSON, numbers with 12 significant digits (the 13th is rounding, not knowledge)."""
+    print(json.dumps(_rounded(report), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def _rounded(value):
+    if isinstance(value, dict):
+        return {name: _rounded(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_rounded(item) for item in value]
+    return float(f"{value:.12g}") if isinstance(value, float) else value
+
+
+def _cell(value):
+    return "–" if value is None else f"{value:.3f}"
+
+
+def print_table(columns, rows, caption):
+    """Print (style, cells) rows under column names; as wide as the text needs, without colour where none is wanted."""
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
+    table = RichTable(caption=caption, caption_justify="left")
+    for place, column in enumerate(columns):
+        table.add_column(column, justify="right" if place or len(columns[0]) < 3 else "left")
+    for style, cells in rows:
+        table.add_row(*cells, style=style)
+    console = Console()
+    console.print(table)
+
+
+def main(arguments=None):
+    """Run the command line and return its exit status: 0 done, 1 cannot tell, 2 bad input."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        return app(arguments, standalone_mode=False, prog_name="specgain") or 0
+    except typer.Exit as leaving:
+        return leaving.exit_code
+    except typer.TyperException as error:
+        return _bad_input(error.format_message(), arguments)
+    except KeyError as error:  # its text is the repr of the message
+        return _bad_input(str(error.args[0]), arguments)
+    except (ValueError, OSError) as error:
+        return _bad_input(str(error), arguments)
+
+
+def _bad_input(message, arguments):
+    if "--json" in arguments:
+        print_json({"error": message})
+    else:
+        print(f"Error: {message}", file=sys.stderr)
+    return 2
