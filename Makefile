@@ -16,6 +16,7 @@ PORT ?= 8000
 BIN := .venv/bin
 # One stamp per content of the pins, folder and LAB: while it exists, nothing is installed again.
 KEY := $(shell { pwd; cat requirements.txt pyproject.toml tools/install.py; } | cksum | cut -d' ' -f1)
+WITHOUT_LAB := $(if $(filter 0,$(LAB)),--ignore=specgain/lab --ignore=tests/lab --ignore=tests/book/test_labs.py)
 STAMP := .venv/installed-$(KEY)-lab$(LAB)
 
 .PHONY: help book test serve lab chapter bench long lint smollm2 coverage-claims pins sync clean
@@ -35,10 +36,10 @@ chapter: $(STAMP)  ## build one chapter alone: make chapter CH=02-ledger
 	@$(BIN)/python tools/book.py $(CH)
 
 test: $(STAMP)  ## run all tests but the slow ones (they build the book)
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" $(WITHOUT_LAB)
 
 long: $(STAMP)  ## run the long property and fuzz tests
-	SPECGAIN_LONG=1 $(BIN)/python -m pytest -m "slow or not browser"
+	SPECGAIN_LONG=1 $(BIN)/python -m pytest -m "not browser" $(WITHOUT_LAB)
 
 lint: $(STAMP)  ## check style and the layers of the library
 	$(BIN)/ruff check .

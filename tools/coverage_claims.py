@@ -62,14 +62,15 @@ def test_claims(source):
 
 
 def measured_claims(root):
-    """Return the ids that a committed measurement supports: named in its JSON or in its notebook's metadata."""
+    """Return the ids that a committed measurement supports: named in its JSON or in its notebook's metadata.
+
+    The notebook of measurements/<device>/<lab>.json is <lab>.ipynb, or NN-<lab>.ipynb with a number before it.
+    """
     found = set()
     for path in (root / "notebooks" / "measurements").glob("*/*.json"):
-        notebook = root / "notebooks" / f"{path.stem}.ipynb"
-        if notebook.exists():
-            result = read_json(path)
-            setup = result.get("setup", {}) if isinstance(result.get("setup"), dict) else {}
-            found |= {*result.get("claims", []), *setup.get("claims", [])}
+        labs = [p for p in (root / "notebooks").glob("*.ipynb") if re.sub(r"^\d+-", "", p.stem) == path.stem]
+        for notebook in labs or (root / "notebooks").glob(f"{path.stem}.ipynb"):
+            found |= set(read_json(path).get("claims", []))
             found |= set(read_json(notebook)["metadata"].get("claims", []))
     return found
 

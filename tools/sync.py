@@ -7,11 +7,15 @@
    JupyterLab can show, and the same cells, without outputs.
 2. The set-up cell of the twins and of notebooks/*.ipynb, and the links in README.md: they hold the address of the
    repository, which stands in _config.yml only. While that is a placeholder, no link is written.
+3. The output under every `$ specgain ...` in README.md.
 """
 
 import hashlib
 import json
+import os
 import re
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -70,9 +74,10 @@ def setup_source(folder):
     return template.format(mark=SETUP_MARK, quiz_pin=quiz_pin, folder=folder, **where).rstrip("\n")
 
 
-def readme_links():
-    """Return README.md with the links between its marks written anew."""
+def readme():
+    """Return README.md with the links between its marks and the outputs of its commands written anew."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = re.sub(r"```console\n\$ ([^\n]+)\n.*?```", lambda block: console(block[1]), text, flags=re.DOTALL)
     where = addresses()
     lines = []
     if where["book"]:
@@ -82,6 +87,15 @@ def readme_links():
     start, end = README_MARKS
     before, rest = text.split(start)
     return before + "\n".join([start, *lines, end]) + rest.split(end)[1]
+
+
+def console(command):
+    """Return the block of a command and of what it prints, in 80 columns and without colour."""
+    program, *arguments = shlex.split(command)
+    settings = os.environ | {"COLUMNS": "80", "NO_COLOR": "1"}
+    path = Path(sys.executable).with_name(program)
+    printed = subprocess.run([path, *arguments], capture_output=True, text=True, check=True, env=settings).stdout
+    return "\n".join(["```console", f"$ {command}", *map(str.rstrip, printed.strip("\n").split("\n")), "```"])
 
 
 # --- MyST to plain Markdown ------------------------------------------------------------------------------------------
@@ -212,7 +226,7 @@ def derived():
     """Return {path: the text that should stand there} of every derived file."""
     files = {path.with_suffix(".ipynb"): twin(path) for path in chapters()}
     files |= {path: lab(path) for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
-    return files | {ROOT / "README.md": readme_links()}
+    return files | {ROOT / "README.md": readme()}
 
 
 def main():
