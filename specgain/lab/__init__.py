@@ -1,0 +1,36 @@
+"""The lab: a real pair of models, an exact speculative loop that times itself, and measurements.
+
+Importing this package does not import torch. A name that needs it is loaded on first use.
+"""
+
+from importlib import import_module
+
+from specgain.lab.prediction import Cost, predict, rounds_of, summary
+from specgain.lab.quick import NEEDED, committed, live
+
+__all__ = ["Cost", "committed", "live", "predict", "rounds_of", "summary"]
+_MODULE_OF = {
+    **dict.fromkeys(["Decoded", "ModelDraft", "decode"], "loop"),
+    **dict.fromkeys(["Cache", "Config", "Model", "WeightsError", "load"], "model"),
+    **dict.fromkeys(["DOMAINS", "DRAFTS", "Pair", "load_pair", "load_prompts", "weights_hash"], "pair"),
+    **dict.fromkeys(["environment", "make_plan", "read_plan", "round_timing", "run_rounds"], "measure"),
+    **dict.fromkeys(["measure_acceptance", "measure_cost", "measure_cost_tight", "measure_run"], "measure"),
+}
+
+
+def __getattr__(name):
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'specgain.lab' has no attribute {name!r}")
+    try:
+        return getattr(import_module(f"specgain.lab.{_MODULE_OF[name]}"), name)
+    except ModuleNotFoundError as error:
+        if error.name not in NEEDED:
+            raise
+        raise ImportError(
+            f"specgain.lab.{name} needs {', '.join(NEEDED)}, and {error.name} is missing: `pip install specgain[lab]` "
+            "(on Linux the usual torch is a CUDA build of several GB; a CPU build does as well)"
+        ) from error
+
+
+def __dir__():
+    return sorted([*__all__, *_MODULE_OF])

@@ -1,0 +1,226 @@
+"""From cost and acceptance, measured apart, to a predicted speedup; then the prediction held against a run.
+
+Cost is a property of machine and models, acceptance of draft and text. Neither sees the run that they predict. Needs
+NumPy, not torch. Times are seconds in memory and milliseconds (`_ms`) in JSON.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from specgain.gain import margin, speedup
+from specgain.round_time import RoundTime, Table
+
+PARTS = ("draft_after_rejection", "draft_after_acceptance", "verify", "other")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Mean time of each phase of a round by γ, each part a `Table` {γ: seconds}; `source` says how it was taken.
+
+    The draft has two tables: after a fully accepted round it must first feed one more token.
+    """
+
+    t_decode: float
+    draft_after_rejection: Table
+    draft_after_acceptance: Table
+    verify: Table
+    other: Table
+    source: str = "in the loop"
+
+    def request(self, rounds):
+        """Return the predicted seconds of one request with these (drafted, accepted) rounds."""
+        total, full = 0.0, False
+        for drafted, accepted in rounds:
+            draft = self.draft_after_acceptance if full else self.draft_after_rejection
+            total += draft(drafted) + self.verify(drafted) + self.other(drafted)
+            full = drafted == accepted > 0
+        return total
+
+    def round_time(self, full=0.0):
+        """Return the `RoundTime` of a workload in which the share `full` of all rounds is accepted to the end."""
+        a, b = self.draft_after_rejection, self.draft_after_acceptance
+        mixed = Table({g: (1 - full) * a(g) + full * b(g) for g in a.gammas})
+        return RoundTime(draft=mixed, verify=self.verify, other=self.other)
+
+    def to_json(self):
+        """Return a JSON-ready dict, times in milliseconds."""
+        rows = {str(g): {f"t_{part}_ms": getattr(self, part)(g) * 1e3 for part in PARTS} for g in self.verify.gammas}
+        return {"source": self.source, "t_decode_ms": self.t_decode * 1e3, "gammas": rows}
+
+    @classmethod
+    def from_json(cls, data):
+        """Return the Cost of a dict made by `to_json`; ValueError names what is missing."""
+        try:
+            rows = {int(g): row for g, row in data["gammas"].items()}
+            tables = [Table({g: row[f"t_{part}_ms"] / 1e3 for g, row in rows.items()}) for part in PARTS]
+            return cls(data["t_decode_ms"] / 1e3, *tables, data["source"])
+        except KeyError as error:
+            raise ValueError(f"this cost record lacks {error}; measure it with specgain.lab.measure_cost") from error
+
+    @classmethod
+    def from_log(cls, log, source="in the loop"):
+        """Return the Cost of a `RoundLog`: means over the rounds that offered their full γ. Needs γ = 0 too."""
+        samples = {}
+        for request in log.requests:
+            columns = zip(
+                request.drafted, request.accepted, request.t_draft, request.t_verify, request.t_other, strict=True
+            )
+            full = False
+            for drafted, accepted, t_draft, t_verify, t_other in columns:
+                if drafted == request.gamma:
+                    draft = "draft_after_acceptance" if full else "draft_after_rejection"
+                    for part, seconds in ((draft, t_draft), ("verify", t_verify), ("other", t_other)):
+                        samples.setdefault(part, {}).setdefault(drafted, []).append(seconds)
+                full = drafted == accepted > 0
+        return cls._from_samples(samples, source)
+
+    @classmethod
+    def _from_samples(cls, samples, source):
+        means = {p: {g: float(np.mean(v)) for g, v in samples.get(p, {}).items()} for p in PARTS}
+        if 0 not in means["verify"]:
+            raise ValueError("the record holds no plain decoding; add an arm with gamma = 0")
+        after, before = means["draft_after_acceptance"], means["draft_after_rejection"]
+        means["draft_after_acceptance"] = before | after  # a case that never came up costs what the other one costs
+        means["draft_after_rejection"] = after | before
+        t_decode = before[0] + means["verify"][0] + means["other"][0]
+        return cls(t_decode, *(Table(means[part]) for part in PARTS), source)
+
+
+# --- acceptance ----------------------------------------------------------------------------------------------------
+
+
+def rounds_of(agreement, gamma):
+    """Return the (drafted, accepted) rounds of greedy speculative decoding over a whole agreement string.
+
+    `agreement[i]` is "1" where the draft's own choice equals the target's token i. Every γ can be read off the same
+    string, since the draft sees the target's text up to its first wrong guess. γ shrinks at the end as in the loop.
+    """
+    position, rounds = 0, []
+    while position < len(agreement):
+        drafted = min(gamma, len(agreement) - position - 1)
+        miss = agreement.find("0", position, position + drafted)
+        accepted = drafted if miss < 0 else miss - position
+        rounds.append((drafted, accepted))
+        position += accepted + 1
+    return rounds
+
+
+def bootstrap(columns, statistic, resamples=2000, seed=0):
+    """Return `resamples` values of `statistic(*totals)`, requests drawn with replacement.
+
+    `columns` is a list of groups that are drawn independently; a group is an array (requests, quantities), and
+    `statistic` gets for each group an array (resamples, quantities) of sums.
+    """
+    rng = np.random.default_rng(seed)
+    sums = []
+    for group in columns:
+        n = len(group)
+        sums.append(rng.multinomial(n, np.full(n, 1 / n), size=resamples) @ np.asarray(group, float))
+    return statistic(*sums)
+
+
+def interval(values, level=0.95):
+    """Return the percentile interval [low, high] of bootstrap values."""
+    return [float(v) for v in np.quantile(values, [(1 - level) / 2, (1 + level) / 2])]
+
+
+# --- prediction ----------------------------------------------------------------------------------------------------
+
+
+def predict(cost, acceptance, gammas, log=None):
+    """Return one dict per (domain, draft, γ): the predicted speedup, and the measured one if `log` is given.
+
+    `cost` is a `Cost`, `acceptance` the dict of `measure_acceptance`, `log` the `RoundLog` of `measure_run`. The
+    prediction counts the rounds to the full length, last round included. Intervals are 95 % bootstrap by request.
+    """
+    cells = []
+    for domain, entry in acceptance["domains"].items():
+        for draft, agreements in entry["agreement"].items():
+            for gamma in gammas:
+                cell = {"domain": domain, "draft": draft, "gamma": gamma} | _predicted(cost, agreements, gamma)
+                if log is not None:
+                    cell |= _measured(cost, agreements, gamma, log.select(domain=domain), draft)
+                cells.append(cell)
+    return cells
+
+
+def _predicted(cost, agreements, gamma):
+    rounds = [rounds_of(agreement, gamma) for agreement in agreements]
+    totals = _predicted_totals(cost, agreements, gamma)
+    flat = [r for request in rounds for r in request if r[0] == gamma]  # the shortened last rounds are not steady
+    length = 1 + sum(k for _, k in flat) / len(flat)
+    t_round = cost.round_time(full=sum(k == g for g, k in flat) / len(flat) if gamma else 0.0)(gamma)
+    replicates = bootstrap([totals], lambda s: s[:, 0] / s[:, 1])
+    return {
+        "committed_length": length,
+        "t_round_ms": t_round * 1e3,
+        "break_even_ms": length * cost.t_decode * 1e3,
+        "margin_ms": margin(length, cost.t_decode, t_round) * 1e3,
+        "speedup_steady": speedup(length, cost.t_decode, t_round),
+        "speedup": float(totals[:, 0].sum() / totals[:, 1].sum()),
+        "speedup_interval": interval(replicates),
+    }
+
+
+def _predicted_totals(cost, agreements, gamma):
+    """Array (requests, 2): predicted seconds of plain decoding and of speculative decoding."""
+    return np.array([(len(a) * cost.t_decode, cost.request(rounds_of(a, gamma))) for a in agreements])
+
+
+def _measured(cost, agreements, gamma, log, draft):
+    spec, plain = log.select(arm=draft, gamma=gamma).requests, log.select(arm="plain").requests
+    by_prompt = {(r.prompt, r.repeat): r for r in plain}
+    pairs = [(by_prompt[r.prompt, r.repeat], r) for r in spec]  # plain and speculative times of one prompt
+    measured = np.array([(p.time, r.time) for p, r in pairs])
+    s = float(measured[:, 0].sum() / measured[:, 1].sum())
+    own_rounds = [list(zip(r.drafted, r.accepted, strict=True)) for r in spec]
+    own = np.array(
+        [(r.tokens * cost.t_decode, cost.request(rounds)) for r, rounds in zip(spec, own_rounds, strict=True)]
+    )
+    own_cost = Cost.from_log(_with_plain(log, draft, gamma))
+    swapped = _predicted_totals(own_cost, agreements, gamma)
+    predicted = _predicted_totals(cost, agreements, gamma)
+    residuals = bootstrap([predicted, measured], lambda a, b: (a[:, 0] / a[:, 1]) / (b[:, 0] / b[:, 1]) - 1)
+    return {
+        "measured_speedup": s,
+        "measured_interval": interval(bootstrap([measured], lambda t: t[:, 0] / t[:, 1], seed=1)),
+        "measured_committed_length": sum(r.tokens for r in spec) / sum(r.rounds for r in spec),
+        "measured_t_round_ms": sum(r.time for r in spec) / sum(r.rounds for r in spec) * 1e3,
+        "requests": len(spec),
+        "residual_percent": 100 * (_ratio(predicted) / s - 1),
+        "residual_interval_percent": [100 * v for v in interval(residuals)],
+        "cost_error_percent": 100 * (_ratio(own) / s - 1),
+        "acceptance_error_percent": 100 * (_ratio(swapped) / s - 1),
+    }
+
+
+def _ratio(totals):
+    return float(totals[:, 0].sum() / totals[:, 1].sum())
+
+
+def _with_plain(log, draft, gamma):
+    """The requests of one arm together with the plain ones."""
+    from specgain.records.roundlog import RoundLog
+
+    chosen = [r for r in log.requests if r.gamma == 0 or (r.arm == draft and r.gamma == gamma)]
+    return RoundLog(log.environment, log.setup, chosen)
+
+
+def summary(cells):
+    """Return median and worst absolute error in percent, of the whole prediction and of each of its two halves.
+
+    Plain decoding (γ = 0) is a control, not a prediction, and is left out. `covered` counts the cells whose residual
+    interval contains 0.
+    """
+    cells = [cell for cell in cells if cell["gamma"] and "residual_percent" in cell]
+    if not cells:
+        raise ValueError("no measured cell with gamma above 0; call predict(..., log=...) first")
+    report = {"cells": len(cells)}
+    for name in ("residual", "cost_error", "acceptance_error"):
+        errors = [abs(cell[f"{name}_percent"]) for cell in cells]
+        report[f"{name}_median_percent"] = float(np.median(errors))
+        report[f"{name}_worst_percent"] = float(max(errors))
+    report["bias_percent"] = float(np.mean([cell["residual_percent"] for cell in cells]))
+    report["covered"] = sum(low <= 0 <= high for low, high in (c["residual_interval_percent"] for c in cells))
+    return report
