@@ -1,7 +1,7 @@
 """Build the book, strictly; or one chapter alone, quickly.
 
     .venv/bin/python tools/book.py                the book in _build/html, warnings are errors
-    .venv/bin/python tools/book.py 02-ledger      that chapter in _build/chapter/_build/html
+    .venv/bin/python tools/book.py 02-ledger      that chapter in _build/chapter/02-ledger
 
 A second run re-reads only pages that changed. Results of cells are kept until the chapter itself or anything
 that cells depend on changes; the extension in book/_ext sees to that.
@@ -42,7 +42,7 @@ def build_chapter(name):
         known = ", ".join(sorted(path.stem for path in (ROOT / "book").glob("*.md")))
         print(f"There is no chapter '{name}'. There are: {known}", file=sys.stderr)
         return 2
-    output = BUILD / "chapter"
+    output = BUILD / "chapter" / name
     output.mkdir(parents=True, exist_ok=True)
     toc = output / "_toc.yml"
     toc.write_text(f"format: jb-book\nroot: book/{name}\n", encoding="utf-8")

@@ -12,6 +12,7 @@ import hashlib
 import importlib.util
 import json
 import shutil
+import time
 from pathlib import Path
 
 from docutils import nodes
@@ -35,13 +36,16 @@ def content_key():
 
 
 def set_cache(app, config):
-    """Put the execution cache under the key, and drop the caches of other keys."""
+    """Put the execution cache under the key, and drop caches that no build has used for a day."""
     caches = ROOT / "_build" / ".jupyter_cache"
     config.specgain_content_key = content_key()
-    for old in caches.glob("*"):
-        if old.name != config.specgain_content_key and old.is_dir():
-            shutil.rmtree(old, ignore_errors=True)
-    config.nb_execution_cache_path = str(caches / config.specgain_content_key)
+    used = caches / config.specgain_content_key
+    used.mkdir(parents=True, exist_ok=True)
+    used.touch()
+    for cache in caches.iterdir():
+        if time.time() - cache.stat().st_mtime > 24 * 3600:
+            shutil.rmtree(cache, ignore_errors=True)
+    config.nb_execution_cache_path = str(used)
 
 
 # --- 2. addresses ------------------------------------------------------------------------------------------------
