@@ -11,22 +11,16 @@ A mutant calls the same function with one wrong ingredient.  It counts as reject
 import time
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import permutations
 
 import sympy as sp
 
 from specgain.proofs import render
-from specgain.proofs.algebra import (
-    WILD,
-    Definition,
-    counterexample,
-    exact,
-    known_sign,
-    normal,
-    residual,
-    unfold,
-)
+from specgain.proofs.algebra import Definition, exact, normal, residual, unfold
+from specgain.proofs.points import counterexample
+from specgain.proofs.signs import Fact, known_sign
 
-PROOF_TRIES = 6  # points at which a step that is proved is checked once more, exactly
+PROOF_TRIES = 12  # points at which a step that is proved is checked once more, exactly
 NOT = {"=": "≠", ">=": "<", ">": "≤"}
 MUTANT_TRIES = 400  # points tried before a wrong variant is called "not refuted"
 
@@ -35,12 +29,21 @@ MUTANT_TRIES = 400  # points tried before a wrong variant is called "not refuted
 class Context:
     """What a step may rely on: premises and earlier inequalities as sign facts, and the definitions in force."""
 
-    facts: list = field(default_factory=list)  # (template, strict): premises only, used to draw exact points
-    known: list = field(default_factory=list)  # the same plus what earlier steps have proved
+    facts: list = field(default_factory=list)  # the premises only; exact points are drawn to satisfy them
+    known: list = field(default_factory=list)  # the premises and what earlier steps have proved
     definitions: list = field(default_factory=list)
+    equations: list = field(default_factory=list)  # formulas that earlier steps have shown to be zero
     path: tuple = ()  # ids of the proofs being checked, to catch a circle of lemmas
 
     def residual(self, formula):
+        """Return 0 if the formula is zero by the rules, or by them and one equation proved before; else the rest."""
+        rest = self._residual(formula)
+        by_equation = rest != 0 and any(
+            self._residual(formula + sign * e) == 0 for e in self.equations for sign in (1, -1)
+        )
+        return sp.S.Zero if by_equation else rest
+
+    def _residual(self, formula):
         return residual(unfold(normal(unfold(formula, self.definitions)), self.definitions))
 
     def sign(self, formula, strict):
@@ -54,17 +57,21 @@ class Context:
 class Given:
     """A premise in words, with the relations (such as a <= 1) that it makes available.
 
-    `each` names the index for which the relations hold at every value: Given("…", a[i] <= 1, each=i).
+    `each` names an index for whose every value the relations hold: Given("…", a[i] <= 1, each=i).
     Relations that SymPy already knows from a symbol's assumptions need not be listed.
     """
 
     def __init__(self, words, *relations, each=None):
-        self.words, self.relations, self.each = words, relations, each
+        self.words, self.facts = words, _facts(relations, each)
 
     def enter(self, context):
-        for fact in _facts(self.relations, self.each):
-            context.facts.append(fact)
-            context.known.append(fact)
+        context.facts.extend(self.facts)
+        context.known.extend(self.facts)
+
+
+def _facts(relations, each):
+    each = () if each is None else each if isinstance(each, tuple) else (each,)
+    return [fact for relation in relations for fact in Fact.of(relation, each)]
 
 
 class Where:
@@ -75,14 +82,6 @@ class Where:
 
     def enter(self, context):
         context.definitions.append(self.definition)
-
-
-def _facts(relations, each):
-    for relation in relations:
-        if relation is sp.true:
-            continue
-        template = exact(relation.gts - relation.lts)
-        yield (template.subs(each, WILD) if each is not None else template), relation.rel_op in "<>"
 
 
 # -------------------------------------------------------------------------------------------------- steps
@@ -116,14 +115,19 @@ class Step:
 
     def check(self, context, tries=PROOF_TRIES):
         """Return the Verdict: refuted if an exact counter-example turns up, proved if no gap is left."""
-        gaps = self.gaps(context)
-        found, tried = counterexample(self.claims(), context.facts, context.definitions, tries if gaps else PROOF_TRIES)
+        found, tried = self._counterexample(context, PROOF_TRIES)
+        gaps = [] if found else self.gaps(context)
+        if gaps and tries > PROOF_TRIES:
+            found, tried = self._counterexample(context, tries)
         if found:
             values, value, relation = found
             return Verdict("refuted", f"{value} {NOT[relation]} 0", tuple(values.items()))
         if self.claims() and not tried:
             return Verdict("undecided", "no exact point satisfies the premises: they may contradict each other")
         return Verdict("undecided", "; ".join(gaps)) if gaps else Verdict("proved")
+
+    def _counterexample(self, context, tries):
+        return counterexample(self.claims(), context.facts, context.definitions, tries)
 
 
 class Identity(Step):
@@ -138,6 +142,9 @@ class Identity(Step):
     def gaps(self, context):
         rest = context.residual(self.left - self.right)
         return [f"the residual {rest} is not shown to be zero"] if rest != 0 else []
+
+    def teach(self, context):
+        context.equations.append(self.left - self.right)
 
     def relation(self):
         return sp.Eq(self.left, self.right, evaluate=False)
@@ -167,6 +174,7 @@ class Induction(Step):
         return [f"{name}: the residual {rest} is not shown to be zero" for name, rest in named if rest != 0]
 
     def teach(self, context):
+        context.equations.append(self.left - self.right)
         if self.names:
             head = self.right.base if isinstance(self.right, sp.Indexed) else self.right.func
             context.definitions.insert(0, Definition(head, lambda index: self.left.subs(self.n, index)))
@@ -176,22 +184,27 @@ class Induction(Step):
 
 
 class AtLeast(Step):
-    """left ≥ right: the difference equals `because`, whose sign the listed rules give.  `strict` makes it >."""
+    """left ≥ right: the difference equals `because`, whose sign the listed rules give.  `strict` makes it >.
+
+    `because` may be a list of terms, each of known sign, that add up to the difference.
+    """
 
     strict = False
 
     def __init__(self, why, left, right, because=None, each=None):
         self.left, self.right, self.why, self.each = exact(left), exact(right), why, each
-        self.because = self.left - self.right if because is None else exact(because)
+        terms = because if isinstance(because, list) else [self.left - self.right if because is None else because]
+        self.because = [exact(term) for term in terms]
 
     def claims(self):
         return [(self.left - self.right, ">" if self.strict else ">=")]
 
     def gaps(self, context):
-        rest = context.residual(self.left - self.right - self.because)
-        gaps = [f"the difference is not {self.because}: {rest} is left"] if rest != 0 else []
-        if not context.sign(self.because, self.strict):
-            gaps.append(f"no rule gives the sign of {self.because}")
+        rest = context.residual(self.left - self.right - sp.Add(*self.because))
+        gaps = [f"the difference is not {sp.Add(*self.because)}: {rest} is left"] if rest != 0 else []
+        gaps += [f"no rule shows {term} >= 0" for term in self.because if not context.sign(term, False)]
+        if self.strict and not any(context.sign(term, True) for term in self.because):
+            gaps.append(f"no rule shows {sp.Add(*self.because)} > 0")
         return gaps
 
     def teach(self, context):
@@ -205,6 +218,72 @@ class Greater(AtLeast):
     """left > right, shown like AtLeast."""
 
     strict = True
+
+
+class EveryOrder(AtLeast):
+    """left ≥ right where max and min stand in the way: shown in every order that the `quantities` can have.
+
+    In each order the smallest quantity is z₀ ≥ 0, the next z₀ + z₁, and so on with z_i ≥ 0; then no max or min is
+    left, and every term of the difference must have a known sign.  `ordered` lists pairs (less, more) that are given.
+    """
+
+    def __init__(self, why, left, right, quantities, ordered=()):
+        super().__init__(why, left, right)
+        self.quantities, self.ordered = quantities, ordered
+
+    def gaps(self, context):
+        missing = [
+            f"{less} <= {more} is not a premise" for less, more in self.ordered if not context.sign(more - less, False)
+        ]
+        return missing + [gap for order in self.orders() if (gap := self._gap(order))]
+
+    def orders(self):
+        """Return the orders, from least to greatest, that the given pairs allow."""
+        rank = [{q: place for place, q in enumerate(order)} for order in permutations(self.quantities)]
+        return [list(r) for r in rank if all(r[less] < r[more] for less, more in self.ordered)]
+
+    def _gap(self, order):
+        slack = [sp.Symbol(f"z{i}", nonnegative=True) for i in range(len(order))]
+        values = {q: sp.Add(*slack[: i + 1]) for i, q in enumerate(order)}
+        rest = sp.expand((self.left - self.right).subs(values, simultaneous=True))
+        shown = not rest.has(sp.Max, sp.Min) and known_sign(rest)
+        return "" if shown else f"not shown for {' <= '.join(map(str, order))}: {rest}"
+
+
+class Tangent(AtLeast):
+    """left ≥ right for every x: at x = at they touch with equal slopes, and left − right is convex in x."""
+
+    def __init__(self, why, left, right, x, at):
+        super().__init__(why, left, right, each=x)
+        self.x, self.at = x, exact(at)
+
+    def gaps(self, context):
+        gap = self.left - self.right
+        slope, bend = sp.diff(gap, self.x), sp.diff(gap, self.x, 2)
+        rests = {
+            "value": context.residual(gap.subs(self.x, self.at)),
+            "slope": context.residual(slope.subs(self.x, self.at)),
+        }
+        gaps = [f"at {self.x} = {self.at} their {name} differs by {rest}" for name, rest in rests.items() if rest != 0]
+        return gaps if context.sign(bend, False) else [*gaps, f"no rule shows {bend} >= 0"]
+
+
+class Rising(Step):
+    """formula rises strictly with x, on the interval that the premises leave to x: its slope is > 0."""
+
+    def __init__(self, why, formula, x, because):
+        self.why, self.formula, self.x, self.because = why, exact(formula), x, exact(because)
+
+    def claims(self):
+        return [(sp.diff(self.formula, self.x), ">")]
+
+    def gaps(self, context):
+        rest = context.residual(sp.diff(unfold(self.formula, context.definitions), self.x) - self.because)
+        gaps = [f"the slope is not {self.because}: {rest} is left"] if rest != 0 else []
+        return gaps if context.sign(self.because, True) else [*gaps, f"no rule shows {self.because} > 0"]
+
+    def relation(self):
+        return sp.Gt(sp.Derivative(self.formula, self.x), 0, evaluate=False)
 
 
 class SameSign(Step):
@@ -238,10 +317,10 @@ class Limit(Step):
         return sp.limit(self.formula, self.variable, self.point, side)
 
     def claims(self):
-        return [(self.found - self.value, "=")]
+        return [] if self.found.is_infinite and self.found == self.value else [(self.found - self.value, "=")]
 
     def gaps(self, context):
-        rest = context.residual(self.found - self.value)
+        rest = context.residual(self.found - self.value) if self.claims() else 0
         return [f"the limit is {self.found}, not {self.value}"] if rest != 0 else []
 
     def relation(self):
@@ -249,10 +328,16 @@ class Limit(Step):
 
 
 class Lemma(Step):
-    """Another proof, which must itself be proved; `gives` are relations that it states, usable from here on."""
+    """Another proof, which must itself be proved; `gives` are relations that it states, usable from here on.
 
-    def __init__(self, why, proof_id, *gives, each=None):
-        self.proof_id, self.why, self.gives, self.each = proof_id, why, gives, each
+    `at` puts values for its symbols.  The lemma's own premises must be known here, at those values.
+    """
+
+    def __init__(self, why, proof_id, *gives, each=None, at=()):
+        self.proof_id, self.why, self.gives, self.each, self.at = proof_id, why, gives, each, dict(at)
+
+    def claims(self):
+        return [(f.formula, ">" if f.strict else ">=") for f in _facts(self.gives, self.each)]
 
     def gaps(self, context):
         if self.proof_id in context.path:
@@ -260,11 +345,15 @@ class Lemma(Step):
         proof = get(self.proof_id)
         if proof.check(context.path).status != "proved":
             return [f"{self.proof_id} is not proved"]
-        stated = [step.relation() for step in proof.steps if hasattr(step, "relation")]
-        return [f"{self.proof_id} does not state {gives}" for gives in self.gives if gives not in stated]
+        stated = [step.relation().subs(self.at) for step in proof.steps if hasattr(step, "relation")]
+        gaps = [f"{self.proof_id} does not state {gives}" for gives in self.gives if gives not in stated]
+        facts = [fact for premise in proof.premises for fact in premise.facts]
+        unknown = [f.formula for f in facts if not context.sign(f.formula.subs(self.at), f.strict)]
+        return gaps + [f"the premise {formula} >= 0 of {self.proof_id} is not known here" for formula in unknown]
 
     def teach(self, context):
-        context.known.extend(_facts([g for g in self.gives if not isinstance(g, sp.Eq)], self.each))
+        context.known.extend(_facts(self.gives, self.each))
+        context.equations.extend(gives.lhs - gives.rhs for gives in self.gives if isinstance(gives, sp.Eq))
 
 
 class Human(Step):
@@ -285,6 +374,13 @@ class Needed:
     def holds(self):
         """Return True if every relation, evaluated exactly, is true."""
         return all(bool(relation) for relation in self.relations)
+
+
+@dataclass(frozen=True)
+class Route:
+    """A heading: the steps that follow, up to the next heading, prove the theorem in this way."""
+
+    title: str
 
 
 # -------------------------------------------------------------------------------------------------- proofs
@@ -348,6 +444,17 @@ class Proof:
     def needed(self):
         return tuple(part for part in self.parts if isinstance(part, Needed))
 
+    @property
+    def routes(self):
+        """{title of a route: its steps}; empty if the proof takes one route only."""
+        routes, here = {}, []
+        for part in self.parts:
+            if isinstance(part, Route):
+                routes[part.title] = here = []
+            elif isinstance(part, Step):
+                here.append(part)
+        return routes
+
     def check(self, path=()):
         """Return `Checked`, the verdict of every step (remembered after the first run)."""
         if not hasattr(self, "_checked"):
@@ -367,7 +474,11 @@ class Proof:
         return Mutant(mistake, verdict.status == "refuted", len(checked.verdicts), verdict)
 
     def prove(self):
-        """Return the `Result` of checking every step and every mutant."""
+        """Return the `Result` of checking every step and every mutant (remembered after the first run)."""
+        return self._result
+
+    @cached_property
+    def _result(self):
         start = time.perf_counter()
         status = self.check().status
         rejected = sum(mutant.rejected for mutant in self.mutants)
@@ -393,7 +504,7 @@ def _run(parts, path, tries=PROOF_TRIES):
                 part.teach(context)
             elif tries == MUTANT_TRIES:
                 break  # a mutant is judged by its first step that fails
-        elif not isinstance(part, Needed):
+        elif isinstance(part, (Given, Where)):
             part.enter(context)
     return Checked(tuple(verdicts))
 

@@ -4,10 +4,11 @@ import pytest
 import sympy as sp
 
 from specgain.proofs import kernel
-from specgain.proofs.algebra import WILD, NotExact, Recursion, known_sign, normal, residual
+from specgain.proofs.algebra import NotExact, Recursion, normal, residual
 from specgain.proofs.kernel import (
     AtLeast,
     Context,
+    EveryOrder,
     Given,
     Greater,
     Human,
@@ -15,8 +16,11 @@ from specgain.proofs.kernel import (
     Induction,
     Lemma,
     Limit,
+    Rising,
     SameSign,
+    Tangent,
 )
+from specgain.proofs.signs import Fact, known_sign
 from specgain.proofs.symbols import a, a_, gamma, i, j, k, n, p, s_
 
 x, y = sp.symbols("x y", real=True)
@@ -38,8 +42,9 @@ def test_a_step_that_holds_at_some_points_only_is_refuted():
 
 
 def test_an_unknown_function_is_undecided_and_that_is_a_failure():
-    assert verdict(AtLeast("true, but no rule sees it", x**4 - 2 * x**2 + 1, 0)) == "undecided"
-    assert verdict(AtLeast("", x**4 - 2 * x**2 + 1, 0, because=(x**2 - 1) ** 2)) == "proved"
+    square = (x - sp.Rational(1, 2)) ** 2
+    assert verdict(AtLeast("true, but no rule sees it", x**2 - x + 1, 0)) == "undecided"
+    assert verdict(AtLeast("", x**2 - x + 1, 0, because=square + sp.Rational(3, 4))) == "proved"
 
 
 def test_a_certificate_must_equal_the_difference():
@@ -83,13 +88,36 @@ def test_same_sign_needs_a_positive_factor():
     assert verdict(SameSign("", -t * x, x, -t)) == "refuted"
 
 
+def test_a_tangent_lies_below_a_convex_function():
+    assert verdict(Tangent("", t - 1, sp.log(t), t, 1)) == "proved"
+    assert verdict(Tangent("", sp.exp(x), 1 + x, x, 0)) == "proved"
+    assert verdict(Tangent("", sp.log(t), t - 1, t, 1)) == "refuted"
+    assert verdict(Tangent("touches elsewhere", t, sp.log(t), t, 1)) == "undecided"
+
+
+def test_every_order_covers_all_orders():
+    u, v, w = sp.symbols("u v w", nonnegative=True)
+    larger = EveryOrder("", sp.Max(u, v) * w, u * sp.Min(v, w), [u, v, w])
+    assert len(larger.orders()) == 6 and verdict(larger) == "proved"
+    assert verdict(EveryOrder("", sp.Max(u, v), w, [u, v, w])) == "refuted"
+    assert verdict(EveryOrder("", v, sp.Max(u, 0), [u, v], ordered=[(u, v)]), Given("", u <= v)) == "proved"
+    assert verdict(EveryOrder("the order is not given", v, sp.Max(u, 0), [u, v], ordered=[(u, v)])) == "refuted"
+
+
+def test_rising_needs_a_positive_slope():
+    assert verdict(Rising("", t**3, t, 3 * t**2)) == "proved"
+    assert verdict(Rising("", t**2 - t, t, 2 * t - 1)) == "refuted"
+
+
 def test_premises_that_contradict_each_other_prove_nothing():
     assert verdict(AtLeast("", x, 0), Given("", x >= 1), Given("", x <= -1)) == "undecided"
 
 
 def test_a_lemma_must_be_proved_itself_and_state_what_is_used():
-    assert verdict(Lemma("", "P5", s_[i] >= s_[i + 1], each=i)) == "proved"
-    assert verdict(Lemma("", "P5", s_[i] <= s_[i + 1], each=i)) == "undecided"
+    bounded = Given("", a_[i] <= 1, each=i)
+    assert verdict(Lemma("", "P5", s_[i] >= s_[i + 1], each=i), bounded) == "proved"
+    assert verdict(Lemma("", "P5", s_[i] <= s_[i + 1], each=i), bounded) == "undecided"
+    assert verdict(Lemma("its premise a_i <= 1 is not given", "P5", s_[i] >= s_[i + 1], each=i)) == "undecided"
     with pytest.raises(KeyError, match="P1, P2"):
         verdict(Lemma("", "P99"))
 
@@ -108,7 +136,7 @@ def test_an_accepted_mutant_and_an_undecided_mutant_both_fail_the_proof(monkeypa
     def build(step=None):
         yield step or Identity("", x, x)
 
-    hard = AtLeast("true, so it cannot be refuted", x**4 - 2 * x**2 + 1, 0)
+    hard = AtLeast("true, so it cannot be refuted", x**2 - x + 1, 0)
     mutants = {"false": dict(step=Identity("", x, y)), "true": {}, "not shown": dict(step=hard)}
     proof = kernel.theorem("P92", "", says="", plain="", source="", mutants=mutants)(build)
     assert [m.rejected for m in proof.mutants] == [True, False, False]
@@ -173,7 +201,7 @@ def add_up(e):
 
 
 def test_sign_rules_say_yes_only_when_they_know():
-    fact = [(1 - a_[WILD], False)]
+    fact = [Fact(1 - a_[i], each=(i,))]
     assert known_sign(s_[n] * (1 - a_[n + 3]), fact)
     assert not known_sign(s_[n] * (1 - a_[n + 3]), [])
     assert not known_sign(s_[n] * (2 - a_[n + 3]) - 1, fact)
