@@ -1,11 +1,11 @@
 """Theorems about the tokens of a round: tail sum, chain rule, closed form, marginal tokens, concavity."""
 
-from sympy import IndexedBase, Product, Sum
+from sympy import IndexedBase, Product, Sum, Symbol, diff, exp, log, oo
 
-from specgain.acceptance import committed_length_constant
+from specgain.acceptance import committed_length_constant, variance_constant
 from specgain.proofs.algebra import Definition, Recursion
-from specgain.proofs.kernel import AtLeast, Given, Identity, Induction, Limit, Where, theorem
-from specgain.proofs.symbols import E, a, a_, gamma, i, j, k, n, p, s_
+from specgain.proofs.kernel import AtLeast, Given, Human, Identity, Induction, Limit, Route, SameSign, Where, theorem
+from specgain.proofs.symbols import E, a, a_, gamma, i, j, k, n, p, positive, s_
 
 FROM_CONDITIONAL = Recursion(s_, 0, 1, lambda i, before: a_[i] * before)
 PROBABILITIES = Given(
@@ -188,3 +188,112 @@ def concavity(sign=1, bounded=True, shift=0, geometric=a ** (gamma + 1) * (a - 1
     yield AtLeast("A product of non-negative factors with a minus sign.", 0, sign * second, because=sign * fall)
     closed = [committed_length_constant(a, gamma + step) for step in range(3)]
     yield Identity("For constant acceptance.", closed[2] - 2 * closed[1] + closed[0], geometric)
+
+
+@theorem(
+    "P14",
+    "Estimating a constant acceptance from truncated rounds",
+    says=r"Rounds that reach $\gamma$ (or are cut earlier) are censored: they show no rejection. "
+    r"The maximum-likelihood estimate is "
+    r"$\hat a=\dfrac{\sum K}{\sum K+F}$ with $F$ the number of rounds that ended in a rejection. "
+    r"It is right on average counts: $\mathrm E[K]/(\mathrm E[K]+\Pr(K<\gamma))=a$; "
+    r"the pooled rate $\mathrm E[K]/\gamma$ is not above $a$.",
+    plain="a^ = sum K / (sum K + number of rounds with a rejection) maximises the likelihood; E[K]/g <= a",
+    source="Textbook (maximum likelihood for a geometric law with censoring).",
+    claims=["C0.4", "C2.3"],
+    mutants={
+        "every round is counted as a rejection": dict(ended=1),
+        "the pooled rate is taken for a": dict(estimate=lambda total, ended, rounds: total / (rounds * gamma)),
+        "rejections are left out of the denominator": dict(
+            estimate=lambda total, ended, rounds: total / (total + rounds)
+        ),
+        "the chance of a rejection is 1 − a^(γ+1)": dict(power=2),
+        "the pooled rate exceeds a": dict(sign=-1),
+    },
+    notes="A round cut by the end of text or by a length limit counts like one that reached γ: "
+    "its K joins the sum, it adds no rejection.",
+)
+def likelihood(ended=None, estimate=lambda total, ended, rounds: total / (total + ended), power=1, sign=1):
+    a = Symbol("a", positive=True)
+    K, F = IndexedBase("K", integer=True, nonnegative=True), IndexedBase("F", integer=True, nonnegative=True)
+    total, rejections = Sum(K[i], (i, 1, n)), Sum(F[i], (i, 1, n))
+    yield Given(r"$0<a<1$ at every position; rounds are independent.", a < 1)
+    yield Given(
+        r"$F_r=1$ if round $r$ ended in a rejection, $0$ if it was cut or accepted all.", total + rejections > 0
+    )
+    yield Identity(
+        r"A round with a rejection after $k$ tokens has $\Pr(K=k)=a^k(1-a)$.", a**k - a ** (k + 1), a**k * (1 - a)
+    )
+    loglik = Sum(K[i] * log(a) + (F[i] if ended is None else ended) * log(1 - a), (i, 1, n))
+    yield SameSign(
+        r"The slope of the log-likelihood is positive below $\hat a$ and negative above: one maximum.",
+        diff(loglik, a),
+        estimate(total, rejections, n) - a,
+        (total + rejections) / (a * (1 - a)),
+    )
+    mean = committed_length_constant(a, n + 1) - 1
+    yield Identity(
+        r"With mean counts, $\gamma=n+1$: the estimate is $a$ itself.", mean / (mean + 1 - a ** (n + power)), a
+    )
+    yield Induction("A power of a probability", j, 1 - a**j, (1 - a) * Sum(a**i, (i, 0, j - 1)))
+    yield AtLeast("is at most one.", 1, a**j, because=(1 - a) * Sum(a**i, (i, 0, j - 1)), each=j)
+    pooled = Sum(a**i, (i, 1, n + 1)) / (n + 1)
+    lost = Sum(a * (1 - a ** (i - 1)), (i, 1, n + 1)) / (n + 1)
+    yield AtLeast(r"So the pooled rate is not above $a$.", sign * a, sign * pooled, because=sign * lost)
+
+
+@theorem(
+    "P15",
+    "How much the tokens of a round vary",
+    says=r"$\mathrm{Var}\,L=\mathrm{Var}\,K=\sum_{i=1}^{\gamma}(2i-1)\,s_i-\bigl(\sum_i s_i\bigr)^2$ for every "
+    r"acceptance law. For constant $a$ it is "
+    r"$\dfrac{a\,[1-(2\gamma+1)a^{\gamma}(1-a)-a^{2\gamma+1}]}{(1-a)^2}$, which tends to $a/(1-a)^2$. "
+    r"A relative standard error $\varepsilon$ of the mean of $L$ needs $\mathrm{Var}\,L/(\varepsilon\,\mathrm "
+    r"E[L])^2$ independent rounds.",
+    plain="Var L = sum (2i-1) s_i - (sum s_i)^2; closed form for constant a, limit a/(1-a)^2; "
+    "rounds = Var L/(eps E[L])^2",
+    source="Built from textbook tools; we have not seen it stated for speculative decoding.",
+    claims=["C2.2", "C2.7"],
+    mutants={
+        "2i + 1 instead of 2i − 1": dict(odd=1),
+        "the square of the mean is not taken off": dict(centre=0),
+        "2γ − 1 instead of 2γ + 1 in the closed form": dict(shift=-1),
+        "the limit is a/(1 − a)": dict(power=1),
+        "ε is not squared": dict(order=1),
+    },
+)
+def variance(odd=-1, centre=1, shift=0, power=2, order=2):
+    yield PROBABILITIES
+    yield SURVIVAL
+    yield Route("by summation of differences")
+    M = Symbol("M", real=True)
+    squares = Sum((k - M) ** 2 * (s_[k] - s_[k + 1]), (k, 0, gamma - 1)) + (gamma - M) ** 2 * s_[gamma]
+    weighted, first = Sum((2 * i + odd) * s_[i], (i, 1, gamma)), Sum(s_[i], (i, 1, gamma))
+    yield Induction(r"The mean square distance from any $M$.", gamma, squares, weighted - 2 * M * first + M**2)
+    yield Identity(
+        "At the mean, M = Σ s.", (weighted - 2 * M * first + M**2).subs(M, first), weighted - centre * first**2
+    )
+    yield Given(r"In the closed form every $a_i=a\ne1$.")
+    closed = variance_constant(a, gamma + shift)
+    mean = committed_length_constant(a, gamma) - 1
+    powers = Sum((2 * i - 1) * a**i, (i, 1, gamma))
+    yield Induction(r"Constant acceptance, by induction on $\gamma$.", gamma, powers, closed + mean**2)
+    yield Route("by columns and rows, and by a derivative")
+    yield Identity(r"A square is a sum of odd numbers.", Sum(2 * i + odd, (i, 1, k)), k**2)
+    columns = Sum(Sum((2 * i - 1) * p[k], (i, 1, k)), (k, 1, n))
+    rows = Sum((2 * i - 1) * Sum(p[k], (k, i, n)), (i, 1, n))
+    yield Induction(r"So $\mathrm E[K^2]$ by columns is $\sum(2i-1)\Pr(K\ge i)$ by rows.", n, columns, rows)
+    yield Induction(
+        r"$\sum i\,a^i$ is $a$ times the derivative of $\sum a^i$.",
+        gamma,
+        Sum(i * a**i, (i, 1, gamma)),
+        a * diff(mean, a),
+    )
+    yield Identity("Which gives the same closed form.", 2 * a * diff(mean, a) - mean - mean**2, closed)
+    yield Route("consequences")
+    lam, g, eps, var = positive("lambda", "g", "epsilon", "V")
+    limit = exp(-lam) / (1 - exp(-lam)) ** power
+    yield Limit(r"Long drafts ($a=e^{-\lambda}$).", variance_constant(exp(-lam), g), g, oo, limit)
+    yield Human(r"The variance of a mean of $N$ independent rounds is $\mathrm{Var}\,L/N$.")
+    needed = var / (eps**order * E(gamma) ** 2)
+    yield Identity(r"Solve for the number of rounds ($V=\mathrm{Var}\,L$).", var / needed / E(gamma) ** 2, eps**2)

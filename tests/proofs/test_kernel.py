@@ -4,6 +4,7 @@ import pytest
 import sympy as sp
 
 from specgain.proofs import kernel
+from specgain.proofs.acceptance import SURVIVAL
 from specgain.proofs.algebra import NotExact, Recursion, normal, residual
 from specgain.proofs.kernel import (
     AtLeast,
@@ -115,9 +116,9 @@ def test_premises_that_contradict_each_other_prove_nothing():
 
 def test_a_lemma_must_be_proved_itself_and_state_what_is_used():
     bounded = Given("", a_[i] <= 1, each=i)
-    assert verdict(Lemma("", "P5", s_[i] >= s_[i + 1], each=i), bounded) == "proved"
-    assert verdict(Lemma("", "P5", s_[i] <= s_[i + 1], each=i), bounded) == "undecided"
-    assert verdict(Lemma("its premise a_i <= 1 is not given", "P5", s_[i] >= s_[i + 1], each=i)) == "undecided"
+    assert verdict(Lemma("", "P5", s_[i] >= s_[i + 1], each=i), bounded, SURVIVAL) == "proved"
+    assert verdict(Lemma("", "P5", 2 * s_[i] >= s_[i + 1], each=i), bounded, SURVIVAL) == "undecided"
+    assert verdict(Lemma("its premise a_i <= 1 is not given", "P5", s_[i] >= s_[i + 1]), SURVIVAL) != "proved"
     with pytest.raises(KeyError, match="P1, P2"):
         verdict(Lemma("", "P99"))
 
