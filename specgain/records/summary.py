@@ -205,8 +205,7 @@ HOW = {
 
 def summary(record):
     """Return the contract dict of `specgain read`: rates, intervals, warnings and what is missing. Times are in ms."""
-    values = rates(record)
-    _look_closer(record, values)
+    values, warnings = rates(record), all_warnings(record)
     seconds = t_round(record)
     missing = {key: record.missing.get(key, HOW[key]) for key, value in values.items() if value is None}
     missing |= {key: how for key, how in record.missing.items() if key not in values}
@@ -217,7 +216,7 @@ def summary(record):
         "aggregation": record.aggregation,
         **values,
         "intervals": intervals(record, values),
-        "warnings": [warning.to_json() for warning in record.warnings],
+        "warnings": [warning.to_json() for warning in warnings],
         "missing": list(missing),
         "how_to_get": missing,
         "gamma": record.gamma,
@@ -279,9 +278,35 @@ def _wilson(hits, trials):
     return [interval.low, interval.high]
 
 
-def _look_closer(record, values):
-    """Add warnings for numbers that are possible but point to a fault or to a trap of reading."""
-    a, d, survival = record.accepted, record.drafted, values["survival"]
+def all_warnings(record):
+    """Return the warnings of a record, with those for numbers that are possible but point to a fault or a trap."""
+    values = rates(record)
+    _warn_acceptance(record, values["survival"])
+    if record.mixed_widths and values["survival"] is not None:
+        record.warn(
+            "mixed-draft-widths",
+            f"drafts differ in length ({record.drafted} tokens in {record.rounds} rounds, up to {record.gamma} each): "
+            "survival mixes tokens rejected with tokens never offered, so it is no acceptance of a position",
+        )
+    if record.tokens_cut:
+        record.warn(
+            "tokens-cut",
+            f"{record.tokens_cut} accepted tokens were cut off by EOS or an output limit and never delivered",
+        )
+    without = rounds_without_draft(record)
+    both = values["committed_length"], values["committed_length_drafting_rounds"]
+    if without and None not in both:
+        record.warn(
+            "rounds-without-draft",
+            f"{without} of {record.rounds_all} rounds had no draft: E[L] over all rounds is {both[0]:.4f}, the "
+            f"engine's counters say {both[1]:.4f}",
+        )
+    return record.warnings
+
+
+def _warn_acceptance(record, survival):
+    """Warn of acceptance that is exactly 0 or 1, and of a cliff to 0: text does not do that, faults do."""
+    a, d = record.accepted, record.drafted
     if d and a == 0:
         record.warn(
             "acceptance-zero",
@@ -304,25 +329,6 @@ def _look_closer(record, values):
                 f"acceptance falls from {survival[cliff - 1]:.3f} at position {cliff} to exactly 0 after it: text "
                 "does not do that; look for a window, position or mask fault of the draft",
             )
-    if record.mixed_widths and survival is not None:
-        record.warn(
-            "mixed-draft-widths",
-            f"drafts differ in length ({d} tokens in {record.rounds} rounds, up to {record.gamma} each): survival "
-            "mixes tokens rejected with tokens never offered, so it is no acceptance of a position",
-        )
-    if record.tokens_cut:
-        record.warn(
-            "tokens-cut",
-            f"{record.tokens_cut} accepted tokens were cut off by EOS or an output limit and never delivered",
-        )
-    without = rounds_without_draft(record)
-    both = values["committed_length"], values["committed_length_drafting_rounds"]
-    if without and None not in both:
-        record.warn(
-            "rounds-without-draft",
-            f"{without} of {record.rounds_all} rounds had no draft: E[L] over all rounds is {both[0]:.4f}, the "
-            f"engine's counters say {both[1]:.4f}",
-        )
 
 
 # ------------------------------------------------------------------------------------------------------ pooling

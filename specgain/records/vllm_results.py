@@ -55,12 +55,19 @@ def bench(value, name):
     _bench_counters(record, value)
     _bench_requests(record, value)
     if record.rounds_all is None:
+        _gap(record)
         record.missing["committed_length"] = ALL_ROUNDS
         record.missing["per_request"] = SUMMARY_ONLY
     if record.accepted is None:
         record.missing["accepted"] = "drafts: this run made none, or its server speaks no /metrics"
     _texts(record, value.get("generated_texts"))
     return check(record)
+
+
+def _gap(record):
+    """Take the mean gap between chunks as the time of a round, where rounds are not listed one by one."""
+    gap = record.details["latency_ms"].get("itl", {}).get("mean")
+    record.t_round = gap / 1e3 if gap else None
 
 
 def latencies(value):
@@ -303,6 +310,7 @@ def table(text, name):
         record.warn("left-out", f"{name}: the table has no closing line; what was cut off is missing")
         values = dict(list(values.items())[:-1])
     table_details(record, values)
+    _gap(record)
     if "Drafts" in values:
         record.rounds, record.drafted = whole(values["Drafts"], "Drafts"), _row(values, "Draft tokens", whole)
         record.accepted = _row(values, "Accepted tokens", whole)

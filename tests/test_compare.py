@@ -1,0 +1,188 @@
+"""The ledger report: the hand-computed values and verdicts of real pairs, and the rules behind verdict and fault."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from specgain.compare import compare
+from specgain.records.roundlog import RequestLog, RoundLog
+from specgain.records.source import RecordError
+
+DATA = Path(__file__).resolve().parent / "data"
+ENGINE, SCHEMAS = DATA / "engine", Path(__file__).resolve().parent.parent / "specgain" / "schemas"
+PAIRS = json.loads((ENGINE / "expected_ledger.json").read_text())
+
+
+def files(*tags):
+    return [
+        ENGINE / name
+        for tag in tags
+        for name in (f"metrics/{tag}.after.txt", f"bench/{tag}.json", f"metrics/{tag}.before.txt")
+    ]
+
+
+def codes(found):
+    return {warning.code for warning in found.warnings}
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=[pair["spec"] for pair in PAIRS])
+def test_ledger_of_a_handed_pair(pair):
+    ledger = compare(files(pair["plain"]), files(pair["spec"])).to_json()
+    expected = {
+        "committed_length": "mean_committed_per_round", "committed_length_drafting_rounds": "counter_acceptance_length",
+        "rounds_without_draft": "rounds_without_draft", "tokens_cut": "tokens_cut_at_output_limit",
+        "t_decode_ms": "T_plain_ms", "t_round_ms": "T_round_ms", "break_even_ms": "break_even_right_side_ms",
+        "speedup_decode": "speedup_from_ledger", "speedup_throughput": "speedup_measured_throughput",
+    }  # fmt: skip
+    for key, handed in expected.items():
+        assert ledger[key] == pytest.approx(pair[handed], rel=1e-9), key
+    assert ledger["rounds"] == pair["spec_side"]["request_rounds"]
+    assert (ledger["margin_ms"] > 0) == pair["break_even_holds"]
+    assert ledger["margin_ms"] == pytest.approx(pair["break_even_right_side_ms"] - pair["T_round_ms"], rel=1e-9)
+    assert sum(ledger["ln_split"].values()) == pytest.approx(__import__("math").log(pair["speedup_from_ledger"]))
+    jsonschema.validate(ledger, json.loads((SCHEMAS / "compare.json").read_text()))
+    json.dumps(ledger, allow_nan=False)
+
+
+@pytest.mark.parametrize("with_metrics", [True, False])
+def test_handed_verdicts(with_metrics):
+    def sides(plain, spec):
+        keep = (lambda p: True) if with_metrics else (lambda p: p.suffix == ".json")
+        return compare([p for p in files(*plain) if keep(p)], [p for p in files(spec) if keep(p)])
+
+    one = sides(["plain_repeat_c1"], "ngram3_repeat_c1")
+    assert (one.verdict, one.fault_term) == ("faster", "none") and "plain_repeat" in one.missing
+    assert ("speedup-exceeds-length" in codes(one)) == with_metrics  # by the client's clock S stays just below E[L]
+    two = sides(["plain_repeat_c1", "plain_b_repeat_c1"], "ngram3_repeat_c1")
+    assert two.verdict == "within-noise" and "plain_repeat" not in two.missing
+    chat = sides(["plain_chat_c4"], "ngram3_chat_c4")
+    assert (chat.verdict, chat.fault_term) == ("within-noise", "acceptance")
+    draft = sides(["plain_b_repeat_c1"], "draft26k3_repeat_c1")
+    assert (draft.verdict, draft.fault_term) == ("slower", "unknown") and "phase_times" in draft.missing
+    assert ("kv-capacity" in codes(draft)) == with_metrics
+
+
+def test_counters_alone_cannot_settle_it():
+    def scrapes(tag):
+        return [p for p in files(tag) if p.suffix == ".txt"]
+
+    found = compare(scrapes("plain_repeat_c1"), scrapes("ngram3_repeat_c1"))
+    assert found.verdict == "cannot-tell" and found.speedup_decode == pytest.approx(1.6954729)
+    assert found.margin_interval is None and "margin_interval_ms" in found.to_json()["missing"]
+
+
+def test_the_verdict_that_counters_would_flip_is_named():
+    found = compare(files("plain_chat_c4"), files("ngram3_chat_c4"))
+    text = dict(found.warnings)["counter-length"]
+    assert "1.3750" in text and "1.31" in text and found.speedup_decode < 1
+
+
+def test_report_for_people():
+    text = compare(files("plain_b_repeat_c1"), files("draft26k3_repeat_c1")).to_markdown()
+    assert text.startswith("**Verdict: slower**") and "| 299.5 ms |" in text and "- `plain_repeat`" in text
+
+
+def test_the_plain_side_must_be_plain():
+    with pytest.raises(RecordError, match="made drafts, so it cannot be the plain side"):
+        compare(files("ngram3_repeat_c1"), files("ngram3_chat_c4"))
+
+
+def test_another_engine_is_no_baseline(tmp_path):
+    plain = tmp_path / "mlx.txt"
+    plain.write_text("Prompt: 24 tokens, 180.000 tokens-per-sec\nGeneration: 256 tokens, 31.783 tokens-per-sec\n")
+    found = compare([plain], files("draft26k3_repeat_c1"))
+    assert found.verdict == "cannot-tell" and "different-engine" in codes(found)
+    assert "same_engine_baseline" in found.missing
+
+
+def test_two_runs_without_counters_still_tell_the_speedup(tmp_path):
+    for name, rate in (("plain", "31.783"), ("spec", "35.648")):
+        (tmp_path / name).write_text(f"Generation: 256 tokens, {rate} tokens-per-sec\n")
+    found = compare([tmp_path / "plain"], [tmp_path / "spec"])
+    assert found.speedup_decode == pytest.approx(1.1216, abs=1e-4)
+    assert found.verdict == "cannot-tell" and found.committed_length is None
+
+
+def test_different_workloads_and_changed_outputs_are_named(tmp_path):
+    for name in ("plain_repeat_c1", "ngram3_repeat_c1"):
+        bench = json.loads((ENGINE / f"bench/{name}.json").read_text())
+        bench["generated_texts"] = ["a", "b", "c", name]
+        bench["max_concurrency"] = 1 if name.startswith("plain") else 2
+        (tmp_path / name).write_text(json.dumps(bench))
+    found = compare([tmp_path / "plain_repeat_c1"], [tmp_path / "ngram3_repeat_c1"])
+    warnings = dict(found.warnings)
+    assert "1 of 4 outputs differ" in warnings["outputs-differ"]
+    assert "max_concurrency 1 against 2" in warnings["different-workload"]
+
+
+# ------------------------------------------------------------------------------------ rules, on invented round logs
+
+
+def log(tmp_path, name, *arms):
+    """Write a round log; an arm is (arm, gamma, accepted per round, (draft, verify, other) in ms)."""
+    requests = []
+    for arm, gamma, accepted, times in arms:
+        for index in range(12):
+            n = len(accepted) + index % 3  # requests differ a little
+            taken = [accepted[i % len(accepted)] for i in range(n)]
+            columns = {
+                f"t_{phase}": [ms / 1e3] * n for phase, ms in zip(("draft", "verify", "other"), times, strict=True)
+            }
+            requests.append(
+                RequestLog(f"{arm}-{index}", arm, gamma, drafted=[gamma] * n, accepted=taken,
+                           committed=[k + 1 for k in taken], **columns)
+            )  # fmt: skip
+    path = tmp_path / name
+    RoundLog({"device": "invented"}, {}, requests).write(path)
+    return path
+
+
+PLAIN = ("plain", 0, [0] * 8, (0.0, 10.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("accepted", "times", "verdict", "fault"),
+    [
+        ([3, 3, 2, 3], (3.0, 12.0, 1.0), "faster", "none"),
+        ([3, 2, 3, 2], (30.0, 12.0, 1.0), "slower", "draft"),
+        ([3, 2, 3, 2], (3.0, 45.0, 1.0), "slower", "verify"),
+        ([3, 2, 3, 2], (3.0, 12.0, 40.0), "slower", "other"),
+        ([0, 0, 0, 0], (1.0, 11.0, 0.5), "slower", "acceptance"),
+    ],
+)
+def test_the_term_at_fault(tmp_path, accepted, times, verdict, fault):
+    path = log(tmp_path, "both.json", PLAIN, ("spec", 3, accepted, times))
+    found = compare([path], [path])
+    assert (found.verdict, found.fault_term) == (verdict, fault)
+    assert found.t_decode == pytest.approx(0.010) and found.t_round == pytest.approx(sum(times) / 1e3)
+    if fault != "none":
+        assert found.to_json()["advice"]
+
+
+def test_several_settings_are_not_mixed(tmp_path):
+    path = log(tmp_path, "three.json", PLAIN, ("spec", 3, [2, 1], (1, 10, 1)), ("spec", 5, [4, 3], (2, 10, 1)))
+    with pytest.raises(RecordError, match="several settings"):
+        compare([path], [path])
+
+
+def test_one_request_gives_no_interval(tmp_path):
+    rows = [{"round": i, "num_candidates": 3, "n_matches": 2, "n_new": 3, "verify_ms": 12.0} for i in range(50)]
+    (tmp_path / "spec.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    path = log(tmp_path, "plain.json", PLAIN)
+    found = compare([path], [tmp_path / "spec.jsonl"])
+    assert found.speedup_decode == pytest.approx(2.5) and found.verdict == "cannot-tell"
+
+
+def test_many_requests_use_the_normal_limit_of_the_bootstrap():
+    import numpy as np
+
+    from specgain.compare import _resampled
+
+    rng = np.random.default_rng(3)
+    rows = np.stack([rng.poisson(100, 2500), rng.poisson(40, 2500), rng.gamma(9.0, 0.1, 2500)], axis=1).astype(float)
+    exact = rng.multinomial(2500, np.full(2500, 1 / 2500), size=800) @ rows
+    fast = _resampled(np, rng, rows, 4000)
+    assert fast.mean(axis=0) == pytest.approx(exact.mean(axis=0), rel=2e-3)
+    assert fast.std(axis=0) == pytest.approx(exact.std(axis=0), rel=0.1)
