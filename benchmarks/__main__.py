@@ -1,0 +1,140 @@
+"""Run every benchmark on this machine and write benchmarks/results/<name>.json: `make bench`, on an idle machine.
+
+    python -m benchmarks [--name NAME] [--only map kernels overhead proofs]
+
+Ratios within one run are the result; times are data about this machine. Arms take turns, so that a slow moment hits
+all of them alike; medians are shown with their quartiles.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+
+from specgain import acceptance, lab, proofs
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def spread(values, scale=1e3):
+    """Return {median, low, high}: median and quartiles, by default in ms."""
+    low, median, high = np.quantile(np.asarray(values) * scale, [0.25, 0.5, 0.75])
+    return {"median": round(float(median), 4), "low": round(float(low), 4), "high": round(float(high), 4)}
+
+
+def in_turns(arms, repeats):
+    """Return {arm: seconds of each call}: all arms once per turn in rotating order, after one call to warm up."""
+    times, names = {name: [] for name in arms}, list(arms)
+    for call in arms.values():
+        call()
+    for turn in range(repeats):
+        shift = turn % len(names)
+        for name in names[shift:] + names[:shift]:
+            begin = perf_counter()
+            arms[name]()
+            times[name].append(perf_counter() - begin)
+    return times
+
+
+def bench_map():
+    """A million-cell map of E[L] over (a, γ): one vectorised call against a plain Python loop over every hundredth."""
+    a, gamma = np.linspace(0, 1, 1000)[:, None], np.arange(1000)[None, :]
+    some_a, some_gamma = a.ravel()[::10].tolist(), gamma.ravel()[::10].tolist()
+    arms = {
+        "one call, 1,000,000 cells": lambda: acceptance.committed_length_constant(a, gamma),
+        "loop, 10,000 cells": lambda: [acceptance.committed_length_constant(x, g) for x in some_a for g in some_gamma],
+    }
+    times = in_turns(arms, 15)
+    medians = [np.median(seconds) for seconds in times.values()]
+    return {name: spread(seconds) for name, seconds in times.items()} | {
+        "unit": "ms",
+        "cells_per_second_ratio": round(float(100 * medians[1] / medians[0]), 1),
+    }
+
+
+def bench_kernels(positions=(1, 2, 3, 5, 9, 17), context=112, repeats=60):
+    """Verifying n positions over decoding one, by the kernel of the linear layers, on the tiny target."""
+    import torch
+    from torch.nn import functional
+
+    from specgain.lab import model
+
+    kernels = {
+        "as used": None,
+        "F.linear": lambda self, x: functional.linear(x, self.weight),
+        "W @ x.T": lambda self, x: (self.weight @ x.T).T,
+        "packed": lambda self, x: model._packed_product(x, self.packed),
+    }
+    target, used = lab.load_pair([]).target, model.Linear.__call__
+    cache = lab.Cache(target)
+    target(torch.ones(1, context, dtype=torch.long), cache)
+
+    def verify(kernel, n):
+        tokens = torch.ones(1, n, dtype=torch.long)
+
+        def call():
+            model.Linear.__call__ = kernel or used
+            cache.length = [context]
+            target(tokens, cache)
+
+        return call
+
+    try:
+        times = in_turns({(k, n): verify(kernels[k], n) for k in kernels for n in positions}, repeats)
+    finally:
+        model.Linear.__call__ = used
+    fastest_step = min(np.median(times[k, 1]) for k in kernels)
+    return {
+        "unit": "multiples of the fastest single step",
+        "fastest_step_ms": round(float(fastest_step) * 1e3, 4),
+        "threads": torch.get_num_threads(),
+        "kernels": {k: {n: spread(np.array(times[k, n]) / fastest_step, 1) for n in positions} for k in kernels},
+    }
+
+
+def bench_overhead(prompts=4):
+    """Share of a round that is neither draft nor verification, by γ (means over rounds of all domains)."""
+    log = lab.run_rounds(lab.load_pair(["strong"]), "calibration", prompts)
+    shares = {}
+    for gamma in (0, 1, 2, 4, 8):
+        requests = log.select(gamma=gamma).requests
+        other, total = sum(sum(r.t_other) for r in requests), sum(r.time for r in requests)
+        shares[gamma] = round(100 * other / total, 2)
+    return {"unit": "percent of the round", "by_gamma": shares}
+
+
+def bench_proofs():
+    """Seconds to check every proof and to refute every mutant."""
+    results = [proofs.prove(proof.id) for proof in proofs.all_proofs()]
+    return {
+        "unit": "s",
+        "proofs": len(results),
+        "machine_steps": sum(r.machine_steps for r in results),
+        "mutants_rejected": sum(r.mutants_rejected for r in results),
+        "seconds": round(sum(r.seconds for r in results), 1),
+        "slowest": {r.id: round(r.seconds, 1) for r in sorted(results, key=lambda r: -r.seconds)[:3]},
+    }
+
+
+BENCHES = {"map": bench_map, "kernels": bench_kernels, "overhead": bench_overhead, "proofs": bench_proofs}
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
+    parser.add_argument("--name", default="this-machine", help="file name of the result, such as cpu-2core")
+    parser.add_argument("--only", nargs="+", choices=BENCHES, default=list(BENCHES))
+    chosen = parser.parse_args()
+    path = RESULTS / f"{chosen.name}.json"
+    results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    for name in chosen.only:
+        results[name] = {"about": BENCHES[name].__doc__, "environment": lab.environment()} | BENCHES[name]()
+        shown = {key: value for key, value in results[name].items() if key != "environment"}
+        print(f"{name}: {json.dumps(shown, indent=1, ensure_ascii=False)}\n", flush=True)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
