@@ -13,6 +13,7 @@ import html
 import io
 import re
 from itertools import pairwise
+from statistics import fmean, stdev
 from typing import NamedTuple
 
 import matplotlib
@@ -67,7 +68,7 @@ CSS = """
 .sg-figure, .sg-rounds { color: inherit; background: none; font-family: var(--sg-sans, system-ui, sans-serif); }
 .sg-figure svg { display: block; width: 100%; max-width: 35rem; height: auto; overflow: visible; }
 .sg-figure svg text { font-family: inherit !important; }
-.sg-figure p { margin: .3rem 0 0; font-size: .85rem; line-height: 1.4; color: var(--sg-quiet, inherit); }
+.sg-figure p { margin: .3rem 0 0; text-align: left; font-size: .85rem; line-height: 1.4; color: var(--sg-quiet, inherit); }
 .sg-rounds { font-size: .9rem; line-height: 1.5; }
 .sg-rounds p { margin: .7rem 0 .25rem; }
 .sg-rounds ol { display: flex; flex-wrap: wrap; gap: .3rem; list-style: none; margin: 0; padding: 0; }
@@ -92,7 +93,7 @@ class Drawing(Figure):
 
     def __init__(self, height, note=""):
         super().__init__(figsize=(WIDTH, height), layout="constrained")
-        self.alt, self.note = "", note
+        self.alt, self.note = "", note[:1].upper() + note[1:]
 
     def svg(self):
         """Return the figure as one `<svg>` element: themed colours, text as text, no id that another figure has."""
@@ -416,70 +417,60 @@ def averaging(committed, times):
 
 
 @_styled
-def round_times(groups, expected, note=""):
-    """Return the measured time of rounds grouped by {K: (mean, low, high) in seconds} against one expected time.
+def round_times(samples, expected, note=""):
+    """Return the measured round times {K: [seconds, …]} with 95 % intervals, against one expected time in seconds.
 
     Above stands what each such round commits, K + 1 tokens.
     """
-    drawing, ks = Drawing(3.3, note), sorted(_some(groups, "groups"))
+    drawing, ks = Drawing(3.3, note), sorted(_some(samples, "samples"))
     above, below = drawing.subplots(2, 1, sharex=True, height_ratios=(2, 3))
     above.bar(ks, [k + 1 for k in ks], width=0.7, color=GAIN, alpha=0.6)
     _axes(above, "", "tokens", ks, title="What the round brings: K + 1 committed")
-    means = [groups[k][0] * 1e3 for k in ks]
-    whiskers = [[(groups[k][0] - groups[k][1]) * 1e3 for k in ks], [(groups[k][2] - groups[k][0]) * 1e3 for k in ks]]
+    means, halves = _means([[1e3 * t for t in samples[k]] for k in ks])
+    place = {"xy": (1, expected * 1e3), "xycoords": ("axes fraction", "data")}
     below.axhline(expected * 1e3, color=INK, linestyle=PREDICTION["linestyle"], linewidth=1.3)
-    below.annotate(
-        "expected",
-        (1, expected * 1e3),
-        (3, 0),
-        xycoords=("axes fraction", "data"),
-        textcoords="offset points",
-        va="center",
-    )
-    below.errorbar(ks, means, whiskers, color=VERIFY, **MEASUREMENT | {"linestyle": "none"})
+    below.annotate("expected", **place, xytext=(3, 0), textcoords="offset points", va="center")
+    below.errorbar(ks, means, halves, color=VERIFY, **MEASUREMENT | {"linestyle": "none"})
     below.set_ylim(0, 1.35 * max(expected * 1e3, *means))
     _axes(below, "accepted prefix K (tokens)", "round time (ms)", ks, title="What the round costs")
-    drawing.alt = f"Round time by accepted prefix, expected {expected * 1e3:.2f} ms. " + ", ".join(
-        f"K = {k}: {m:.2f} ms" for k, m in zip(ks, means, strict=True)
-    )
+    found = ", ".join(f"K = {k}: {m:.2f} ms" for k, m in zip(ks, means, strict=True))
+    drawing.alt = f"Round time by accepted prefix, expected {expected * 1e3:.2f} ms. {found}."
     return drawing
 
 
 @_styled
-def verify_cost(times, note=""):
-    """Return measured verification times {positions n: (mean, low, high) in seconds} over the one-position time.
+def verify_cost(samples, note=""):
+    """Return verification times {positions n: [seconds, …]} over the mean one-position time, with 95 % intervals.
 
     Two lines bound the picture: free verification (1) and no reuse of the weights at all (n).
     """
-    drawing, ns = Drawing(3.0, note), sorted(_some(times, "times"))
+    drawing, ns = Drawing(3.0, note), sorted(_some(samples, "samples"))
     if ns[0] != 1:
-        raise ValueError(f"times has no entry for n = 1 (it starts at {ns[0]}); the ratio needs the one-position time")
-    ax = drawing.subplots()
-    one = times[1][0]
-    ratio = [times[n][0] / one for n in ns]
-    whiskers = [[(times[n][0] - times[n][1]) / one for n in ns], [(times[n][2] - times[n][0]) / one for n in ns]]
-    top = 1.6 * max(ratio)
-    ax.plot(ns, [1] * len(ns), color=GAIN, linestyle=PREDICTION["linestyle"])
-    ax.plot([1, min(ns[-1], top)], [1, min(ns[-1], top)], color=LOSS, linestyle=PREDICTION["linestyle"])
-    ax.annotate(
-        "no reuse: n one-position passes",
-        (min(ns[-1], top), min(ns[-1], top)),
-        (4, -2),
-        textcoords="offset points",
-        va="top",
-        color=LOSS,
-    )
-    ax.annotate("free", (ns[-1], 1), (0, -3), textcoords="offset points", ha="right", va="top", color=GAIN)
-    ax.errorbar(ns, ratio, whiskers, color=VERIFY, **MEASUREMENT)
-    ax.annotate(
-        f"measured: {ratio[-1]:.2f}", (ns[-1], ratio[-1]), (0, 7), textcoords="offset points", ha="right", color=VERIFY
-    )
+        raise ValueError(
+            f"samples has no entry for n = 1 (it starts at {ns[0]}); the ratio needs the one-position time"
+        )
+    ax, one = drawing.subplots(), sum(samples[1]) / len(samples[1])
+    ratios, halves = _means([[t / one for t in samples[n]] for n in ns])
+    top = 1.6 * max(ratios)
+    corner, away = min(ns[-1], top), {"textcoords": "offset points"}
+    ax.plot([1, ns[-1]], [1, 1], color=GAIN, linestyle=PREDICTION["linestyle"])
+    ax.plot([1, corner], [1, corner], color=LOSS, linestyle=PREDICTION["linestyle"])
+    ax.annotate("no reuse: n one-position passes", (corner, corner), (4, -2), **away, va="top", color=LOSS)
+    ax.annotate("free", (ns[-1], 1), (0, -3), **away, ha="right", va="top", color=GAIN)
+    ax.errorbar(ns, ratios, halves, color=VERIFY, **MEASUREMENT)
+    ax.annotate(f"measured: {ratios[-1]:.2f}", (ns[-1], ratios[-1]), (0, 7), **away, ha="right", color=VERIFY)
     ax.set_ylim(0, top)
     _axes(ax, "positions verified in one pass, n = γ + 1 (tokens)", "time over one-position time (×)", ns)
-    drawing.alt = "Verification time over one-position time. " + ", ".join(
-        f"n = {n}: {r:.2f}" for n, r in zip(ns, ratio, strict=True)
-    )
+    found = ", ".join(f"n = {n}: {ratio:.2f}" for n, ratio in zip(ns, ratios, strict=True))
+    drawing.alt = f"Verification time over one-position time. {found}."
     return drawing
+
+
+def _means(groups):
+    """Return (means, half widths of the normal 95 % intervals) of groups of numbers; 0 where there is one number."""
+    means = [fmean(group) for group in groups]
+    halves = [1.96 * stdev(group) / len(group) ** 0.5 if len(group) > 1 else 0.0 for group in groups]
+    return means, halves
 
 
 # ------------------------------------------------------------------------------------------ prediction and measurement
@@ -500,6 +491,17 @@ class Comparison(NamedTuple):
     def residual(self):
         """predicted / measured − 1."""
         return self.predicted / self.measured - 1
+
+
+def comparisons(cells, draft):
+    """Return {domain: [Comparison, …]} of one draft, from the cells of `lab.committed()` or `lab.live()`."""
+    groups = {}
+    for cell in cells:
+        if cell["draft"] == draft and cell["gamma"]:
+            ends = (*cell["measured_interval"], *cell["speedup_interval"])
+            row = Comparison(f"γ = {cell['gamma']}", cell["speedup"], cell["measured_speedup"], *ends)
+            groups.setdefault(cell["domain"], []).append(row)
+    return _some(groups, f"cells of draft {draft!r}")
 
 
 @_styled

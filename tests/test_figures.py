@@ -15,7 +15,7 @@ CHEAP = Ledger(LAW, RoundTime.of(Quadratic(0.010, 0.0007, 0.0001)), 0.010)
 DEAR = Ledger(LAW, RoundTime.of(Quadratic(0.010, 0.005, 0.0008)), 0.010)
 SPLIT = Ledger(LAW, RoundTime(draft=Affine(0, 0.001), verify=Affine(0.0105, 0.0002), other=0.0005), 0.010)
 COMMITTED, TIMES = [1, 5, 2, 3, 1, 4], [0.009, 0.012, 0.010, 0.009, 0.010, 0.014]
-BANDS = {k: (0.009 + 0.0001 * k, 0.0088, 0.0096) for k in range(1, 6)}
+SAMPLES = {k: [0.0090 + 0.0001 * k, 0.0092 + 0.0001 * k] for k in range(1, 6)}
 COMPARED = {
     "json": [figures.Comparison("γ = 4", 2.0, 2.5, low=2.4, high=2.6), figures.Comparison("γ = 8", 3.3, 3.0)],
     "prose": [figures.Comparison("γ = 4", 1.1, 1.0, least=1.0, most=1.2)],
@@ -28,8 +28,8 @@ DRAWN = {
     "marginal_against_average": lambda: figures.marginal_against_average({"c": CHEAP, "d": DEAR}, range(1, 9)),
     "staircase": lambda: figures.staircase([3, 0, 1, 4, 4], 4),
     "averaging": lambda: figures.averaging(COMMITTED, TIMES),
-    "round_times": lambda: figures.round_times(BANDS, 0.0091, note="Measured somewhere"),
-    "verify_cost": lambda: figures.verify_cost(BANDS),
+    "round_times": lambda: figures.round_times(SAMPLES, 0.0091, note="Measured somewhere"),
+    "verify_cost": lambda: figures.verify_cost(SAMPLES),
     "predicted_against_measured": lambda: figures.predicted_against_measured(COMPARED, note="a & b"),
 }
 UNITS = re.compile(r"\(.+\)|^tokens( added| per ms)?$")
@@ -44,7 +44,7 @@ def test_every_drawing_function_is_tried_here():
     public = {
         n for n, f in vars(figures).items() if getattr(f, "__module__", "") == figures.__name__ and n[0].islower()
     }
-    assert public - {"token_rounds"} == set(DRAWN)
+    assert public - {"token_rounds", "comparisons"} == set(DRAWN)
 
 
 def test_every_axis_has_a_unit(drawing):
@@ -104,7 +104,13 @@ def test_speedup_curves_draw_the_ledger():
 def test_measurements_are_filled_and_solid():
     lines = series(DRAWN["verify_cost"]().axes[0], dashed=False)
     assert lines and not lines[0].is_dashed()
-    assert list(lines[0].get_ydata()) == [BANDS[n][0] / BANDS[1][0] for n in sorted(BANDS)]
+    means = {n: sum(times) / 2 for n, times in SAMPLES.items()}
+    assert list(lines[0].get_ydata()) == pytest.approx([means[n] / means[1] for n in sorted(means)])
+
+
+def test_whiskers_are_95_percent_intervals():
+    means, halves = figures._means([[1.0, 3.0], [5.0]])
+    assert means == [2.0, 5.0] and halves == pytest.approx([1.96 * 2**0.5 / 2**0.5, 0.0])
 
 
 def test_map_lines_are_break_even_acceptances():
@@ -152,6 +158,15 @@ def test_residuals_are_predicted_over_measured_minus_one():
     assert "10.0% in the median, 20.0% at most" in DRAWN["predicted_against_measured"]().alt
 
 
+def test_comparisons_take_one_draft_and_leave_out_the_control():
+    cell = {"domain": "json", "draft": "strong", "gamma": 4, "speedup": 2.0, "speedup_interval": [1.9, 2.1]}
+    cell |= {"measured_speedup": 2.1, "measured_interval": [2.0, 2.2]}
+    cells = [cell, cell | {"gamma": 0}, cell | {"draft": "weak"}]
+    assert figures.comparisons(cells, "strong") == {"json": [figures.Comparison("γ = 4", 2.0, 2.1, 2.0, 2.2, 1.9, 2.1)]}
+    with pytest.raises(ValueError, match="'other' is empty"):
+        figures.comparisons(cells, "other")
+
+
 def test_token_rounds_show_prefix_correction_and_bonus():
     rounds = [(["a", " b", "c\n"], ["a", "x", "y", "z"]), (["a"], ["a", "<b>"])]
     text = repr(figures.token_rounds(rounds))
@@ -173,7 +188,7 @@ def test_token_rounds_show_prefix_correction_and_bonus():
         (lambda: figures.speedup_curves({"x": CHEAP}, [1.5]), "rising whole numbers"),
         (lambda: figures.break_even_map(CHEAP.round_time, 0.01, [0, 1]), "1 or more"),
         (lambda: figures.marginal_against_average({"x": CHEAP}, [1, 3]), "consecutive"),
-        (lambda: figures.verify_cost({2: (1.0, 1.0, 1.0)}), "n = 1"),
+        (lambda: figures.verify_cost({2: [1.0, 1.0]}), "n = 1"),
         (lambda: figures.token_rounds([(["a", "b"], ["a"])]), r"γ \+ 1 = 3"),
         (lambda: figures.staircase([], 4), "accepted is empty"),
     ],

@@ -1,0 +1,272 @@
+"""Every number in the prose of the chapters is either an input that is declared here, or is recomputed here.
+
+A number that stands in neither list fails, and so does a listed number that the text no longer holds.  Numbers that
+depend on a measurement do not stand in the prose at all: cells print them.  0, 1 and 2 alone are not looked at.
+"""
+
+import csv
+import json
+import re
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from specgain import acceptance, gain, length, quiz, round_time
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PUBLISHED = ROOT / "tests" / "data" / "published"
+NUMBER = re.compile(r"(?<![\w.,/])([-−+]?\d+(?:,\d{3})*(?:\.\d+|/\d+)?)(?![\w]|\.\d|,\d)")
+
+
+# ------------------------------------------------------------------------------------------ the text
+
+
+def prose(text):
+    """Return a chapter's running text and captions: no front matter, code, labels, versions or names of sources."""
+    captions = "\n".join(re.findall(r"caption: \|\n((?:      .*\n)+)", text))
+    text = text.split("\n---\n", 1)[1]
+    text = re.sub(r"```\{(?:code-cell|literalinclude)\}.*?```", "", text, flags=re.DOTALL) + captions
+    text = re.sub(r"^:[\w-]+:.*$|^```.*\{\w+-start\}.*$|```", "", text, flags=re.MULTILINE)  # options and fences
+    text = re.sub(r"\{[\w:-]+\}`[^`]*`|`[^`]*`|\]\([^)]*\)", "", text)  # roles, code, targets of links
+    text = re.sub(r"\(O\d+, \d+ minutes\)|Table \d|[Cc]hapter \d|pull request \d+|issue \d+|at commit \w+", "", text)
+    return re.sub(r"vLLM \d+\.\d+\.\d+|H100|A100|TPU-v4|T5-\w+|\d+(?=-core|-billion)|(?:al\.|in) \d{4}", "", text)
+
+
+def numbers(text):
+    """Return the numbers of a text as they are printed, without 0, 1 and 2."""
+    return {found for found in NUMBER.findall(text) if found.lstrip("-−+") not in ("0", "1", "2")}
+
+
+def test_the_reader_of_prose_sees_numbers_and_only_numbers():
+    text = "---\na: 7\n---\n`x=9` {eq}`eq-5` costs 3.5 ms, −4 or 1,024 or 3/8; 2 of P10, Table 4.\n```{code-cell} python3\n77\n```\n"
+    assert numbers(prose(text)) == {"3.5", "−4", "1,024", "3/8"}
+
+
+# ------------------------------------------------------------------------------------------ where they come from
+
+
+def table(name):
+    with open(PUBLISHED / name, encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def column(name, key):
+    return [float(row[key]) for row in table(name)]
+
+
+TABLE4 = "leviathan2023_table4_expected_vs_measured.csv"
+
+
+def expected(row, shift=0.0):
+    a, c, gamma = float(row["alpha"]) + shift, float(row["c"]) - shift, int(row["gamma"])
+    return acceptance.committed_length_constant(a, gamma) / (1 + c * gamma)
+
+
+def errors():
+    """Return the sorted sizes of predicted / measured − 1 in Leviathan et al.'s Table 4."""
+    return sorted(abs(expected(row) / float(row["speedup_measured"]) - 1) for row in table(TABLE4))
+
+
+def implied():
+    """Return the round time in ordinary steps that each measured row implies."""
+    rows = table(TABLE4)
+    tokens = [acceptance.committed_length_constant(float(r["alpha"]), int(r["gamma"])) for r in rows]
+    return [t / float(row["speedup_measured"]) for t, row in zip(tokens, rows, strict=True)]
+
+
+def worked(cost, gamma):
+    """Return the row of the worked example in milliseconds: cost is "cheap" or "dear"."""
+    curve = {"cheap": round_time.Quadratic(10, 0.7, 0.1), "dear": round_time.Quadratic(10, 5, 0.8)}[cost]
+    law = acceptance.Acceptance.constant(0.8)
+    return gain.Ledger(law, round_time.RoundTime.of(curve), 10).row(gamma)
+
+
+def split(cost, part):
+    row = worked(cost, 4)
+    return gain.log_split(row.committed_length, 10, row.t_round)[part]
+
+
+def pooled(gamma):
+    """Return the pooled rate at a = 0.8."""
+    return acceptance.pooled_acceptance(acceptance.committed_length_constant(0.8, gamma), gamma)
+
+
+def stairs(gamma):
+    cost = 1 + 0.02 * gamma + 0.9 * (gamma + 1 > 4) + 0.3 * (gamma + 1 > 8)
+    return acceptance.committed_length_constant(0.9, gamma) / cost
+
+
+def burdened(gamma):
+    return acceptance.committed_length_constant(0.8, gamma) / (1.9 + 0.05 * gamma)
+
+
+def needed(cost, gamma):
+    return gain.break_even_acceptance(gamma, 10, worked(cost, gamma).t_round)
+
+
+def affine(a, base, slope):
+    law = acceptance.Acceptance.constant(a)
+    return length.best_gamma(gain.Ledger(law, round_time.RoundTime.of(round_time.Affine(base, slope)), base))
+
+
+def wrong_branch(a, c):
+    from scipy.special import lambertw
+
+    decay = -quiz.library_names()["log"](a)
+    m = decay * (1 - c) / c
+    return -1 + (-lambertw(-quiz.library_names()["exp"](-1 - m), 0).real - 1 - m) / decay
+
+
+def run(name):
+    """Return one of the captured engine runs."""
+    runs = json.loads((ROOT / "tests" / "data" / "engine" / "expected_ledger.json").read_text(encoding="utf-8"))
+    return next(r for r in runs if r["spec"] == name)
+
+
+FROM_HERE = (column, errors, implied, worked, pooled, split, stairs, burdened, needed, affine, wrong_branch, run)
+NAMES = quiz.library_names() | {f.__name__: f for f in FROM_HERE}
+
+# inputs: numbers that a chapter sets, quotes or counts with; nothing is computed to get them
+GIVEN = {
+    "01-commit": "3 4 5 6 8 80 95 96 100 1,000 0.15 1.2 0.05 4,687 12,368 16,994 50 2,000 5,100 7,020",
+    "02-ledger": "3 4 5 8 10 12 14 18 20 30 32 0.5 1.5 95 0.4 0.8 0.9 1/2 1/4 1/10 9/10 2.4 1.2 16 "
+    "0.739 0.478 0.261 0.174 0.130 0.087 0.043 2.91",
+    "08-worked-ledger": "10 0.8 4 8 0.7 0.1 5 60 50 0.05 0.68 0.9 0.02 0.3 3 0.65 3.1 12 6 7 95 ",
+}
+# everything else, with the formula that gives it
+COMPUTED = {
+    "01-commit": {
+        "20": "100 * pmf([0.8] * 8)[0]",
+        "16.8": "100 * pmf([0.8] * 8)[8]",
+        "141": "4687 + 12368 - (16994 - 80)",
+        "0.8": "100 * 141 / (4687 + 12368)",
+        "210": "round(16994 / 80 / 10) * 10",
+        "3.55": "1 + 5100 / 2000",
+        "3.485": "(7020 - 50) / 2000",
+    },
+    "02-ledger": {
+        "42.45": "column('inventivehq_draft_size_sweep.csv', 'baseline_tps')[0]",
+        "26": "100 * column('inventivehq_draft_size_sweep.csv', 'pooled_acceptance')[0]",
+        "40": "100 * column('inventivehq_draft_size_sweep.csv', 'pooled_acceptance')[1]",
+        "87": "100 * column('inventivehq_draft_size_sweep.csv', 'pooled_acceptance')[2]",
+        "58.25": "column('inventivehq_draft_size_sweep.csv', 'spec_tps')[0]",
+        "56.01": "column('inventivehq_draft_size_sweep.csv', 'spec_tps')[1]",
+        "52.91": "column('inventivehq_draft_size_sweep.csv', 'spec_tps')[2]",
+        "91/40": "1 + (0.9 + 0.1 + 0.81 + 0.01 + 0.729 + 0.001) / 2",
+        "15/8": "committed_length([0.5, 0.5, 0.5])",
+        "41/50": "(0.81 + 0.01) / (0.9 + 0.1)",
+        "73/82": "(0.729 + 0.001) / (0.81 + 0.01)",
+        "0.800": "Acceptance.constant(0.8).conditional(8)[7]",
+        "0.168": "survival([0.8] * 8)[7]",
+        "0.416": "pooled(8)",
+        "0.481": "fill_rate(committed_length_constant(0.8, 8), 8)",
+        "4.329": "committed_length_constant(0.8, 8)",
+        "1.712": "committed_length_constant(pooled(8), 8)",
+        "−60": "100 * (committed_length_constant(pooled(8), 8) / committed_length_constant(0.8, 8) - 1)",
+        "3.505": "(committed_length_constant(0.8, 2) + committed_length_constant(0.8, 10)) / 2",
+        "3.951": "committed_length_constant(0.8, 6)",
+        "80": "100 * run('draft26k3_repeat_c1')['survival_per_position'][0]",
+        "2.85": "run('draft26k3_repeat_c1')['mean_committed_per_round']",
+        "3.56": "run('draft26k3_repeat_c1')['T_round_ms'] / run('draft26k3_repeat_c1')['T_plain_ms']",
+        "2.60": "(4 + 1.2) / 2",
+        "3.30": "(10 + 1) / (10 / 4 + 1 / 1.2)",
+        "1.28": "(1 + 10) / (1 / 4 + 10 / 1.2)",
+        "160": "32 * (4 + 1)",
+        "153": "312e12 / 2.039e12",
+        "2.86": "run('ngram3_repeat_c1')['wrong_speedup_with_counter_length']",
+        "1.70": "run('ngram3_repeat_c1')['speedup_from_ledger']",
+        "1.31": "run('ngram3_chat_c4')['wrong_speedup_with_counter_length']",
+        "0.97": "run('ngram3_chat_c4')['speedup_from_ledger']",
+        "354": "run('ngram3_chat_c4')['rounds_without_draft']",
+        "370": "run('ngram3_chat_c4')['spec_side']['request_rounds']",
+        "0.65": "(0.4 + 0.9) / 2",
+        "2.642": "committed_length_constant(0.65, 5)",
+        "3.173": "(committed_length_constant(0.4, 5) + committed_length_constant(0.9, 5)) / 2",
+        "1/3": "(1 / 4) / (1 / 4 + 1 / 2)",
+        "17/8": "committed_length([3 / 4, 1 / 2])",
+        "7.2": "18 + 14 + 4 - 2.4 * 12",
+        "9": "18 / 2",
+        "7": "14 / 2",
+    },
+    "08-worked-ledger": {
+        **{
+            printed: f"worked('cheap', {g}).committed_length"
+            for printed, g in (("1.800", 1), ("2.440", 2), ("3.362", 4), ("4.329", 8))
+        },
+        **{
+            printed: f"worked('cheap', {g}).t_round"
+            for printed, g in (("10.8", 1), ("11.8", 2), ("14.4", 4), ("22.0", 8))
+        },
+        **{
+            printed: f"worked('cheap', {g}).speedup"
+            for printed, g in (("1.667", 1), ("2.068", 2), ("2.334", 4), ("1.968", 8))
+        },
+        **{
+            printed: f"worked('cheap', {g}).margin"
+            for printed, g in (("+7.2", 1), ("+12.6", 2), ("+19.2", 4), ("+21.3", 8))
+        },
+        **{
+            printed: f"worked('dear', {g}).t_round"
+            for printed, g in (("15.8", 1), ("23.2", 2), ("42.8", 4), ("101.2", 8))
+        },
+        **{
+            printed: f"worked('dear', {g}).speedup"
+            for printed, g in (("1.139", 1), ("1.052", 2), ("0.785", 4), ("0.428", 8))
+        },
+        **{
+            printed: f"worked('dear', {g}).margin"
+            for printed, g in (("+2.2", 1), ("+1.2", 2), ("−9.2", 4), ("−57.9", 8))
+        },
+        "19.2": "worked('cheap', 4).margin",
+        "21.3": "worked('cheap', 8).margin",
+        "9.2": "-worked('dear', 4).margin",
+        "4.92": "worked('cheap', 8).margin / worked('cheap', 8).committed_length",
+        "5.72": "worked('cheap', 4).margin / worked('cheap', 4).committed_length",
+        "0.889": "9 * 10 / worked('dear', 8).t_round",
+        "0.64": "0.8**2",
+        "0.512": "0.8**3",
+        "0.4096": "0.8**4",
+        "0.168": "0.8**8",
+        "−24.458": "wrong_branch(0.8, 0.05)",
+        "7.857": "best_gamma_continuous(0.8, 1.0, 0.05)",
+        **{printed: f"needed('cheap', {g})" for printed, g in (("0.080", 1), ("0.156", 2), ("0.307", 4), ("0.547", 8))},
+        **{printed: f"needed('dear', {g})" for printed, g in (("0.580", 1), ("0.753", 2), ("0.922", 4))},
+        "+1.212": "split('cheap', 0)",
+        "−0.365": "split('cheap', 1)",
+        "−1.454": "split('dear', 1)",
+        "0.675": "0.68 - 0.005",
+        "0.685": "0.68 + 0.005",
+        "0.005": "0.01 / 2",
+        "15": "100 * (errors()[5] + errors()[6]) / 2",
+        "47": "100 * errors()[11]",
+        "1.84": "implied()[5]",
+        "2.60": "implied()[2]",
+        "1.33": "1 + 3 * 0.11",
+        "1.77": "1 + 7 * 0.11",
+        "0.85": "min(implied())",
+        "3.244": "max([stairs(g) for g in range(1, 13)])",
+        "2.068": "stairs(4)",
+        "2.792": "stairs(7)",
+        "0.923": "burdened(1)",
+        "1.440": "burdened(3)",
+        "13": "affine(0.9, 1.0, 0.05)",
+    },
+}
+
+
+@pytest.mark.parametrize("chapter", GIVEN)
+def test_every_number_is_declared_or_computed(chapter):
+    text = (ROOT / "book" / f"{chapter}.md").read_text(encoding="utf-8")
+    listed = {*GIVEN[chapter].split(), *COMPUTED[chapter]}
+    assert numbers(prose(text)) == listed
+
+
+@pytest.mark.parametrize(("chapter", "printed"), [(c, n) for c, listed in COMPUTED.items() for n in listed])
+def test_computed_numbers_are_right(chapter, printed):
+    value = float(eval(COMPUTED[chapter][printed], dict(NAMES)))
+    if "/" in printed:
+        assert value == pytest.approx(float(Fraction(printed)), rel=1e-12)
+    else:
+        digits = len(printed.partition(".")[2])
+        assert round(value, digits) == float(printed.replace("−", "-"))
