@@ -8,6 +8,7 @@ are fixed by the schema files in `specgain/schemas/`.  Nothing heavy is imported
 import csv
 import json
 import math
+import os
 import re
 import sys
 from pathlib import Path
@@ -256,6 +257,217 @@ def _student_proofs(path):
     return found
 
 
+# ------------------------------------------------------------------------------------------- measure and predict
+
+measuring = typer.Typer(no_args_is_help=True, help="Measure this machine's rounds with a small pair of models.")
+app.add_typer(measuring, name="measure")
+
+Pair = Annotated[Path | None, typer.Option("--pair", help="Folder of a pair of models; default: the course's own.")]
+Gammas = Annotated[str, typer.Option("--gamma", help="Speculation lengths, such as 1,2,4,8.")]
+Domains = Annotated[str | None, typer.Option(help="Kinds of text, such as json,viet; default: all five.")]
+Prompts = Annotated[int, typer.Option(help="Prompts per kind of text.", min=1)]
+Tokens = Annotated[int, typer.Option(help="Tokens to generate per prompt.", min=2)]
+Seconds = Annotated[float | None, typer.Option(help="Stop after about this long, at a whole round of prompts.")]
+Threads = Annotated[int, typer.Option(help="Threads that the models may use.", min=1)]
+Out = Annotated[Path | None, typer.Option(help="Write the record to this file.")]
+
+
+@measuring.command()
+def cost(
+    gamma: Gammas = "1,2,4,8", pair: Pair = None, domains: Domains = None, prompts: Prompts = 4, tokens: Tokens = 96,
+    seconds: Seconds = None, threads: Threads = 1, out: Out = None, json_: Json = False,
+):  # fmt: skip
+    """Time every phase of a round, inside the real loop, on the calibration prompts."""
+    lab, models = _load_pair(pair, threads)
+    options = _lab_options(domains, tokens) | {"seconds": seconds, "progress": _progress}
+    measured, log = lab.measure_cost(models, prompts, [0, *_lengths(gamma)], **options)
+    record = {"schema": COST, "environment": log.environment} | measured.to_json()
+    return _deliver(record, out, json_, _print_cost)
+
+
+@measuring.command()
+def acceptance(
+    pair: Pair = None, domains: Domains = None, prompts: Prompts = 64, tokens: Tokens = 96,
+    threads: Threads = 1, out: Out = None, json_: Json = False,
+):  # fmt: skip
+    """Record where each draft agrees with the target's own text.  No timing; every γ can be read off it."""
+    lab, models = _load_pair(pair, threads)
+    measured = lab.measure_acceptance(models, prompts, **_lab_options(domains, tokens), progress=_progress)
+    return _deliver({"schema": ACCEPTANCE} | measured, out, json_, _print_acceptance)
+
+
+@measuring.command()
+def run(
+    gamma: Gammas = "1,2,4,8", pair: Pair = None, domains: Domains = None, prompts: Prompts = 16, tokens: Tokens = 96,
+    seconds: Seconds = None, threads: Threads = 1, repeats: Annotated[int, typer.Option(min=1)] = 1,
+    out: Annotated[Path | None, typer.Option(help="Write the log here; an interrupted run goes on from it.")] = None,
+    json_: Json = False,
+):  # fmt: skip
+    """Decode the test prompts end to end, plain and with every draft and γ in turn.  Resumable with --out."""
+    lab, models = _load_pair(pair, threads)
+    options = _lab_options(domains, tokens) | {"repeats": repeats, "seconds": seconds, "progress": _progress}
+    log = lab.measure_run(models, prompts, [0, *_lengths(gamma)], resume=out, **options)
+    return _deliver(log.to_json(), None, json_, lambda record: _print_run(log))
+
+
+@app.command()
+def predict(
+    cost: Annotated[Path, typer.Option(help="A record of `specgain measure cost`.", exists=True)],
+    acceptance: Annotated[Path, typer.Option(help="A record of `specgain measure acceptance`.", exists=True)],
+    run: Annotated[Path | None, typer.Option(help="A log of `specgain measure run` to hold against.")] = None,
+    gamma: Gammas = "1,2,4,8",
+    json_: Json = False,
+):
+    """Predict the speedup from cost and acceptance, measured apart; with --run, hold it against a measured run."""
+    lab = _lab()
+    from specgain.records.roundlog import RoundLog
+
+    costs = lab.Cost.from_json(_read_record(cost, COST))
+    agreement = _read_record(acceptance, ACCEPTANCE)
+    log = RoundLog.read(run) if run else None
+    report = prediction_report(lab, costs, agreement, _lengths(gamma), log)
+    if json_:
+        print_json(report)
+    else:
+        _print_prediction(report)
+    return 1 if "missing" in report else 0
+
+
+def prediction_report(lab, costs, agreement, gammas, log=None):
+    """Return {cells, summary}: one cell per kind of text, draft and γ; what is not known is named in `missing`."""
+    cells, missing = [], []
+    for domain, entry in agreement["domains"].items():
+        for draft, strings in entry["agreement"].items():
+            one = {"domains": {domain: {"agreement": {draft: strings}}}}
+            for gamma in gammas:
+                seen = log is not None and log.select(domain=domain, arm=draft, gamma=gamma).requests
+                try:
+                    cells += lab.predict(costs, one, [gamma], log if seen else None)
+                except ValueError as error:  # a γ outside the measured costs
+                    missing.append(f"{domain}, {draft}, γ = {gamma}: {error}")
+                    continue
+                if log is not None and not seen:
+                    missing.append(f"{domain}, {draft}, γ = {gamma}: the run holds no request of this kind")
+    measured = any(cell["gamma"] and "residual_percent" in cell for cell in cells)
+    report = {"cells": cells, "summary": lab.summary(cells) if measured else None}
+    return report | ({"missing": missing} if missing else {})
+
+
+COST, ACCEPTANCE = "specgain.cost/1", "specgain.acceptance/1"
+
+
+def _lab():
+    """Return the lab package; ValueError says what to install when a part of it is missing."""
+    try:
+        from specgain import lab
+    except ImportError as error:
+        raise ValueError(f"measuring needs NumPy and torch: pip install 'specgain[lab]' ({error})") from None
+    return lab
+
+
+def _load_pair(folder, threads):
+    """Return (lab, pair of models); OMP_NUM_THREADS is set before torch is loaded, which reads it then."""
+    os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    lab = _lab()
+    try:
+        return lab, lab.load_pair(folder=folder) if folder else lab.load_pair()
+    except ImportError as error:
+        raise ValueError(str(error)) from None
+
+
+def _lab_options(domains, tokens):
+    return {"new_tokens": tokens} | ({"domains": tuple(domains.split(","))} if domains else {})
+
+
+def _lengths(text):
+    """Return the lengths of `--gamma`, all 1 or more."""
+    gammas = numbers("--gamma", text, int, "1,2,4,8")
+    if min(gammas) < 1 or len(set(gammas)) < len(gammas):
+        raise ValueError(f"--gamma {text!r} must list whole lengths of 1 or more, each once")
+    return gammas
+
+
+def _progress(done, total, text):
+    if sys.stderr.isatty():
+        print(f"\r{text}: {done} of {total}   ", end="\n" if done == total else "", file=sys.stderr, flush=True)
+
+
+def _read_record(path, schema):
+    """Return the JSON object in `path`; ValueError if it is not a record of this schema."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
+    if not isinstance(record, dict) or record.get("schema") != schema:
+        found = record.get("schema") if isinstance(record, dict) else type(record).__name__
+        raise ValueError(f"{path} has schema {found!r}; {schema!r} is needed here")
+    return record
+
+
+def _deliver(record, out, json_, show):
+    """Write a record to a file if asked to, and print it as JSON or as a table."""
+    if out:
+        out.write_text(json.dumps(_rounded(record), ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+    print_json(record) if json_ else show(record)
+    return 0
+
+
+def _print_cost(record):
+    parts = ("draft_after_rejection", "draft_after_acceptance", "verify", "other")
+    rows = [(None, [g] + [_cell(row[f"t_{p}_ms"]) for p in parts]) for g, row in record["gammas"].items()]
+    caption = f"Mean times in ms, inside the loop. Ordinary decoding: {record['t_decode_ms']:.3f} ms per token."
+    print_table(("γ", "draft after a rejection", "after full acceptance", "verify", "other"), rows, caption)
+
+
+def _print_acceptance(record):
+    rows = [
+        (None, [domain, draft, _cell(_share(strings)), _cell(entry["distinct_4grams"])])
+        for domain, entry in record["domains"].items()
+        for draft, strings in entry["agreement"].items()
+    ]
+    caption = (
+        "agreement: share of the target's tokens that the draft would choose. distinct 4-grams: low if text loops."
+    )
+    print_table(("domain", "draft", "agreement", "distinct 4-grams"), rows, caption)
+
+
+def _share(strings):
+    joined = "".join(strings)
+    return joined.count("1") / len(joined)
+
+
+def _print_run(log):
+    rates, rows = {}, []
+    arms = dict.fromkeys((request.domain, request.arm, request.gamma) for request in log.requests)
+    for domain, arm, gamma in sorted(arms, key=lambda key: (key[0], key[2], key[1])):
+        chosen = log.select(domain=domain, arm=arm, gamma=gamma)
+        rate = sum(r.time for r in chosen.requests) / sum(r.tokens for r in chosen.requests) * 1e3
+        rates.setdefault(domain, rate)  # γ = 0 comes first: plain decoding
+        cells = [chosen.committed_length, rate, rates[domain] / rate]
+        rows.append((None, [domain, arm, str(gamma)] + [_cell(cell) for cell in cells]))
+    print_table(("domain", "draft", "γ", "E[L]", "ms per token", "speedup S"), rows, f"{len(log.requests)} requests.")
+
+
+def _print_prediction(report):
+    columns, names = ["domain", "draft", "γ", "E[L]", "T_round", "M", "S"], ["S run", "off by %"]
+    measured = report["summary"] is not None
+    rows = []
+    for cell in report["cells"]:
+        values = [cell["committed_length"], cell["t_round_ms"], cell["margin_ms"], cell["speedup"]]
+        texts = [cell["domain"], cell["draft"], str(cell["gamma"])] + [_cell(value) for value in values]
+        if measured:
+            off = cell.get("residual_percent")
+            texts += [_cell(cell.get("measured_speedup")), "–" if off is None else f"{off:+.1f}"]
+        rows.append((None, texts))
+    print_table(columns + (names if measured else []), rows, "S is predicted, S run measured; times in ms.")
+    if measured:
+        typical, worst = (report["summary"][f"residual_{kind}_percent"] for kind in ("median", "worst"))
+        cells = report["summary"]["cells"]
+        print(f"The prediction is off by {typical:.1f} % in the median and {worst:.1f} % at most, over {cells} cells.")
+    for reason in report.get("missing", []):
+        print(f"Not known: {reason}")
+
+
 # -------------------------------------------------------------------------------------------------------- output
 
 
@@ -282,8 +494,8 @@ def print_table(columns, rows, caption):
     from rich.table import Table as RichTable
 
     table = RichTable(caption=caption, caption_justify="left")
-    for place, column in enumerate(columns):
-        table.add_column(column, justify="right" if place or len(columns[0]) < 3 else "left")
+    for column in columns:
+        table.add_column(column, justify="left" if column in ("domain", "draft") else "right")
     for style, cells in rows:
         table.add_row(*cells, style=style)
     console = Console()
