@@ -1,4 +1,6 @@
-"""The command line: `specgain gain`, `prove`, `measure`, `predict`.  Thin: every number comes from the library.
+"""The command line: `specgain gain`, `prove`, `measure`, `predict`, and the commands of `cli_records`.
+
+Thin: every number comes from the library.
 
 Exit status: 0 done; 1 cannot tell (what is missing is named); 2 bad input.  With `--json` the same status goes with
 the same JSON, nulls and `missing` for 1, `{"error": ...}` for 2.  All times are milliseconds.  The shapes of the JSON
@@ -19,6 +21,7 @@ try:
 except ImportError:  # pragma: no cover
     sys.exit("the command line needs typer and rich: pip install 'specgain[cli]'")
 
+from specgain import cli_records
 from specgain.acceptance import Acceptance
 from specgain.gain import Ledger, break_even_acceptance, break_even_length, break_even_round_time, margin, speedup
 from specgain.length import best_gamma, best_gamma_continuous
@@ -500,6 +503,9 @@ def print_table(columns, rows, caption):
         table.add_row(*cells, style=style)
     console = Console()
     console.print(table)
+
+
+cli_records.register(app)  # read, compare and what else works on records of engines
 
 
 def main(arguments=None):
