@@ -330,7 +330,7 @@ def _number(answer):
     if isinstance(answer, str):
         answer = evaluate(answer, {})
     if isinstance(answer, bool) or not isinstance(answer, Real) or not math.isfinite(answer):
-        raise ValueError(f"{answer!r} is not a finite number; give one, such as 2.5 or '5/2'")
+        raise ValueError(f"{answer!r} is not a finite number; give digits, or a fraction as text")
     return answer
 
 
@@ -356,7 +356,7 @@ def _what_is_wrong(value, key, tolerance, unit):
             f" The answer is wanted in {unit}." if unit else ""
         )
     if _near(value, 100 * key, tolerance):
-        return "That is a percentage; give the number itself (50 % is 0.5)."
+        return "That is a percentage; give the number itself, a hundredth of it."
     if _near(value, -key, tolerance):
         return "The size is right, the sign is not: which of the two is subtracted from which?"
     if value and key and _near(1 / value, key, tolerance):
@@ -369,7 +369,7 @@ def _what_is_wrong(value, key, tolerance, unit):
 
 def _compare_list(entry, answer, key):
     if isinstance(answer, (str, bytes)) or not (isinstance(answer, Sequence) or hasattr(answer, "tolist")):
-        return Verdict(False, f"{answer!r} is not a list; give one number per entry, such as [1.0, 2.5].")
+        return Verdict(False, f"{answer!r} is not a list; give one number per entry, in square brackets.")
     if len(answer) != len(key):
         return Verdict(False, f"The list has {len(answer)} entries, and the question asks for {len(key)}.")
     for place, (given, right) in enumerate(zip(answer, key, strict=True), start=1):

@@ -49,7 +49,7 @@ def test_no_message_gives_an_exercise_away(path):
             continue
         key = float(quiz.evaluate(entry["expression"]))
         wrong = [2 * key + 1, -key, 1000 * key, key / 1000, 100 * key, key * 1.02, 0, "x", None, float("nan")]
-        wrong += [float(quiz.evaluate(hint["expression"])) for hint in entry.get("hints", [])]
+        wrong += [quiz._slip(entry, hint) for hint in entry.get("hints", [])]
         for answer in wrong:
             verdict = quiz.check_answer(entry, answer)
             numbers = [float(n) for n in re.findall(r"\d+\.\d+|\d+", verdict.message)]
