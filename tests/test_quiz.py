@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -60,6 +61,12 @@ def test_no_message_gives_an_exercise_away(path):
 def test_the_bank_on_the_opening_pages_covers_recap_and_glossary(bank):
     assert len(bank["questions"]) >= 5
     assert {entry["claim"] for entry in bank["questions"]} >= {"C0.1", "C0.4", "C0.5"}
+
+
+def test_the_package_ships_the_books_own_banks():
+    """specgain/quizzes is a link to book/quizzes: one copy in the repository, and the banks inside every wheel."""
+    package = Path(quiz.__file__).parent
+    assert (package / "quizzes").resolve() == (package.parent / "book" / "quizzes").resolve()
 
 
 # --- faults that the loader must name -------------------------------------------------------------------------------
