@@ -82,11 +82,11 @@ SCRIPT = """
       var label = answers.querySelector("label"), button = document.createElement("button");
       label.htmlFor = input.id;
       label.textContent = "Your number";
-      input.inputMode = "decimal";
       input.autocomplete = "off";
       button.type = "button";
       button.textContent = "Check";
       button.onclick = function () {
+        input.value = input.value.replace(",", ".");
         input.dispatchEvent(new KeyboardEvent("keypress", { keyCode: 13, which: 13 }));
       };
       input.after(button);

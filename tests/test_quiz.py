@@ -295,7 +295,7 @@ def test_answers_are_judged_and_explained(shown):
     assert "Read on: the opening page" in first.locator(".Feedback").inner_text()
     first.locator("label").nth(1).click()
     assert first.locator(".Feedback").inner_text().startswith("Yes.")
-    number.locator("input").fill("1.71")
+    number.locator("input").fill("1,71")  # a decimal comma, as a phone's keyboard may offer nothing else
     number.get_by_role("button", name="Check").click()
     assert "pooled rate into the closed form" in number.locator(".Feedback").inner_text()
     number.locator("input").click()
