@@ -116,7 +116,92 @@ def compare(
     finish(found.to_json(), as_json, found.to_markdown(), cannot_tell=found.verdict == "cannot-tell")
 
 
+Text = Annotated[str | None, typer.Option(help="As printed: 0.75, 62%, 1.92x.")]
+
+
+def audit(
+    table: Annotated[Path | None, typer.Argument(help="A CSV table of published numbers, one setting a row.")] = None,
+    alpha: Text = None,
+    gamma: Annotated[str | None, typer.Option(help="The draft length.")] = None,
+    c: Text = None,
+    tau: Text = None,
+    speedup: Text = None,
+    expected: Annotated[str | None, typer.Option(help="The speedup that the model of the source predicts.")] = None,
+    plain: Annotated[str | None, typer.Option(help="Time per token without speculation.")] = None,
+    spec: Annotated[str | None, typer.Option(help="Time per token with speculation.")] = None,
+    as_json: Json = False,
+):
+    """Audit published numbers: consistent, impossible together, or which rate was meant."""
+    from specgain import audit as library
+
+    if table is not None:
+        found = guarded(as_json, lambda: library.audit_file(table))
+        finish(found, as_json, audit_text(found), cannot_tell=set(found["counts"]) <= {"cannot-tell"})
+        return
+    one = guarded(as_json, lambda: library.audit(alpha, gamma, c, tau, speedup, expected, None, plain, spec)).to_json()
+    finish(one, as_json, finding_text(one), cannot_tell=one["verdict"] == "cannot-tell")
+
+
+def finding_text(one):
+    """Return one audit as lines."""
+    lines = [f"verdict: {one['verdict']}"]
+    lines += [f"  {'fits ' if f['ok'] else 'fails'} {f['rule']}: {f['text']}" for f in one["findings"]]
+    lines += [f"  the rate can be: {', '.join(one['readings'])}"] if one["readings"] else []
+    lines += [f"  {w['text']}" for w in one["warnings"]] + [f"missing: {text}" for text in one["missing"]]
+    return "\n".join(lines)
+
+
+def audit_text(found):
+    """Return the audit of a table as lines: the counts, then every row that is not consistent."""
+    lines = [f"{count} rows {verdict}" for verdict, count in found["counts"].items()]
+    for row in found["rows"]:
+        if row["verdict"] != "consistent":
+            lines += [f"row {row['row']}: " + ", ".join(f"{k} {v}" for k, v in row["cells"].items()), finding_text(row)]
+    return "\n".join(lines)
+
+
+def schedule_check(
+    source: Annotated[str, typer.Argument(help="A table or a whole speculative config: JSON, or a file with it.")],
+    max_num_seqs: Annotated[int | None, typer.Option(min=1)] = None,
+    num_speculative_tokens: Annotated[int | None, typer.Option(min=1)] = None,
+    engine: Annotated[str, typer.Option(help="vllm==0.32.0 or vllm==0.33.0.")] = "vllm==0.32.0",
+    method: Annotated[str | None, typer.Option(help="ngram, eagle3, draft_model, …")] = None,
+    runner: Annotated[str | None, typer.Option(help="V1 or V2, the engine's model runner.")] = None,
+    data_parallel_size: Annotated[int, typer.Option(min=1)] = 1,
+    lora: Annotated[bool, typer.Option("--lora", help="LoRA adapters are served.")] = False,
+    max_num_batched_tokens: Annotated[int | None, typer.Option(min=1)] = None,
+    as_json: Json = False,
+):
+    """Check a draft-length schedule against an engine version: what it refuses, what it does otherwise than written.
+
+    Exits with 1 if the engine would refuse it.
+    """
+    from specgain.schedule import check, load
+
+    def work():
+        return check(
+            load(source), max_num_seqs, num_speculative_tokens, engine, method, runner, data_parallel_size, lora,
+            max_num_batched_tokens,
+        )  # fmt: skip
+
+    found = guarded(as_json, work)
+    finish(found.to_json(), as_json, schedule_text(found), cannot_tell=not found.ok)
+
+
+def schedule_text(found):
+    """Return a check as lines."""
+    lines = [f"{found.engine}: " + ("accepted" if found.ok else f"refused at the {found.stage} stage")]
+    lines += [f"error [{error.code}]: {error[1]}" for error in found.errors]
+    lines += [f"  batch {first} to {last}: {k} draft tokens" for first, last, k in found.effective or []]
+    lines += [f"warning [{warning.code}]: {warning[1]}" for warning in found.warnings]
+    return "\n".join(lines)
+
+
 def register(app):
     """Add the commands of this module to a typer application."""
     app.command()(read)
     app.command(cls=ManyFiles)(compare)
+    app.command()(audit)
+    schedules = typer.Typer(help="Draft-length schedules by batch size.", no_args_is_help=True)
+    schedules.command("check")(schedule_check)
+    app.add_typer(schedules, name="schedule")

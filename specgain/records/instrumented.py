@@ -5,12 +5,9 @@ A line holds `num_candidates` (drafted), `n_matches` (accepted), `n_new` (commit
 round number that does not rise starts a new one).
 """
 
-import csv
-import io
-
 from specgain.acceptance import estimate
 from specgain.records.roundlog import RequestLog, RoundLog, RoundLogError
-from specgain.records.source import RecordError, count, real, shown
+from specgain.records.source import RecordError, count, csv_rows, real, shown
 from specgain.records.summary import Record, Request, check
 
 ENGINE = "specgain"
@@ -120,15 +117,10 @@ def _phases(logs, rounds_):
 
 def csv_rounds(text, name):
     """Return the Record of a CSV file with one round a line and the same columns."""
-    rows = []
-    for number, row in enumerate(csv.DictReader(io.StringIO(text)), start=2):
-        if None in row or None in row.values():
-            raise RecordError(f"{name}: line {number} has another number of columns than the header")
-        rows.append({key: _cell(value, key) for key, value in row.items() if value != ""})
-        if not is_round(rows[-1]):
-            raise RecordError(f"{name}: line {number} lacks one of {', '.join(COUNTS)}")
-    if not rows:
-        raise RecordError(f"{name}: the file has a header and no rounds")
+    rows = [{key: _cell(value, key) for key, value in row.items() if value != ""} for row in csv_rows(text, name)]
+    for number, row in enumerate(rows, start=2):
+        if not is_round(row):
+            raise RecordError(f"{name}: row {number} lacks one of {', '.join(COUNTS)}")
     return rounds(rows, name)
 
 

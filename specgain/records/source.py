@@ -5,6 +5,7 @@ A file is read front to back in blocks, so memory does not grow with its size.
 """
 
 import codecs
+import csv
 import io
 import json
 import math
@@ -277,3 +278,23 @@ def _documents(source, text):
 
 def _left_out(source, what, reason):
     return Warn("left-out", f"{source.name}: {what} left out, no whole JSON ({reason})")
+
+
+# ----------------------------------------------------------------------------------------------------------- CSV
+
+
+def csv_rows(text, name):
+    """Return the rows of a CSV text as dicts of texts; raises RecordError unless all have the header's columns."""
+    try:
+        table = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
+    except csv.Error as error:
+        raise RecordError(f"{name}: no CSV ({error})") from None
+    header = [cell.strip() for cell in table[0]] if table else []
+    if len(set(header)) < len(header):
+        raise RecordError(f"{name}: a column name occurs twice in the header")
+    if len(table) < 2:
+        raise RecordError(f"{name}: the file has no rows under its header")
+    for number, row in enumerate(table[1:], start=2):
+        if len(row) != len(header):
+            raise RecordError(f"{name}: row {number} has {len(row)} columns, the header {len(header)}")
+    return [dict(zip(header, row, strict=True)) for row in table[1:]]

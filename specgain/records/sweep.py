@@ -4,11 +4,9 @@ A row holds the keys of a `bench serve` result, the parameters of its combinatio
 `max_concurrency` or `speculative_config.num_speculative_tokens`) and `run_number`.
 """
 
-import csv
-import io
 import re
 
-from specgain.records.source import RecordError, parse_json
+from specgain.records.source import RecordError, csv_rows, parse_json
 from specgain.records.vllm_results import STATISTIC, bench
 
 RESULT_KEYS = set(
@@ -45,15 +43,10 @@ def row(value, name):
 
 def rows(text, name):
     """Return one Record per row of `summary.csv`."""
-    reader = csv.DictReader(io.StringIO(text))
-    found = []
-    for number, cells in enumerate(reader, start=2):
-        if None in cells or None in cells.values():
-            raise RecordError(f"{name}: line {number} has another number of columns than the header")
-        found.append(row({key: _cell(value) for key, value in cells.items() if value != ""}, f"{name}, line {number}"))
-    if not found:
-        raise RecordError(f"{name}: the file has a header and no rows")
-    return found
+    return [
+        row({key: _cell(value) for key, value in cells.items() if value != ""}, f"{name}, row {number}")
+        for number, cells in enumerate(csv_rows(text, name), start=2)
+    ]
 
 
 def _cell(text):

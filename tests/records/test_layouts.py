@@ -217,7 +217,7 @@ def test_csv_of_rounds(summarise):
             "a,1,3,0,1,1,5,0.5", "b,0,3,1,2,1,5,0.5"]  # fmt: skip
     summary = summarise("\n".join(rows) + "\n")
     assert summary["committed_length"] == pytest.approx(7 / 3) and summary["t_round_ms"] == pytest.approx(6.5)
-    with pytest.raises(RecordError, match="line 3 has another number of columns"):
+    with pytest.raises(RecordError, match="row 3 has 3 columns, the header 8"):
         summarise("\n".join([*rows[:2], "a,1,3"]) + "\n")
 
 
