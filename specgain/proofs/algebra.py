@@ -90,8 +90,9 @@ def unfold(formula, definitions):
 def normal(e):
     """Return `e` with its finite sums and products in one normal form, equal to `e` for all integer limits.
 
-    Sums are split over +, constant factors leave, a limit n + 1 becomes n and the last term stands alone, numeric
-    sums are written out.  With the convention that a sum from n + 1 to n is empty, each rule is an identity.
+    Sums are split over +, constant factors leave, every sum starts at 1, a limit n + 1 becomes n and the last term
+    stands alone, numeric sums are written out.  With Karr's convention (a sum from n + 1 to n is empty, one that runs
+    backwards takes terms away) each rule is an identity.
     """
     if not isinstance(e, sp.Basic) or not e.has(sp.Sum, sp.Product):
         return e
@@ -113,8 +114,9 @@ def _sum_of_term(term, i, low, high):
         return outside * term * sp.expand(high - low + 1)
     if term.is_polynomial(i) and not term.has(sp.Indexed, AppliedUndef, sp.Sum, sp.Product):
         return outside * sp.summation(term, (i, low, high))
-    before, core, after = _trim(sp.Sum, term, i, low, high)
-    return sp.expand(outside * (core + after - before))
+    if sp.expand(high - low).is_Integer:
+        return sp.expand(outside * _span(sp.Sum, term, i, low, int(high - low) + 1))
+    return sp.expand(outside * (_from_one(sp.Sum, term, i, high) - _from_one(sp.Sum, term, i, low - 1)))
 
 
 def _product(body, i, low, high):
@@ -126,19 +128,18 @@ def _product_of_factor(factor, i, low, high):
         return factor ** sp.expand(high - low + 1)
     if factor.is_Pow and not factor.exp.has(i):
         return _product_of_factor(factor.base, i, low, high) ** factor.exp
-    before, core, after = _trim(sp.Product, factor, i, low, high)
-    return core * after / before
+    if sp.expand(high - low).is_Integer:
+        return _span(sp.Product, factor, i, low, int(high - low) + 1)
+    return _from_one(sp.Product, factor, i, high) / _from_one(sp.Product, factor, i, low - 1)
 
 
-def _trim(kind, term, i, low, high):
-    """Return (terms in front, sum with trimmed limits, terms behind): the sum is core + behind − front."""
-    count = sp.expand(high - low + 1)
-    if count.is_Integer:
-        return _span(kind, term, i, low, 0), _span(kind, term, i, low, int(count)), _span(kind, term, i, low, 0)
-    start, stop = sp.S.One if low.is_Integer else low.as_coeff_Add()[1], high.as_coeff_Add()[1] or high
-    front, behind = int(start - low), int(high - stop)
-    core = _named(kind, term, i, start, stop)
-    return _span(kind, term, i, start, -front), core, _span(kind, term, i, stop + 1, behind)
+def _from_one(kind, term, i, high):
+    """Return the sum (product) from 1 to `high`: the last terms, counted off a limit n + 3, stand alone."""
+    last, rest = sp.expand(high).as_coeff_Add()
+    if rest == 0:
+        return _span(kind, term, i, 1, int(last))
+    core, end = _named(kind, term, i, sp.S.One, rest), _span(kind, term, i, rest + 1, int(last))
+    return core + end if kind is sp.Sum else core * end
 
 
 def _span(kind, term, i, start, count):

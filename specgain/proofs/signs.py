@@ -1,6 +1,7 @@
 """When the checker says that a formula is ≥ 0 or > 0: a premise, a proved step, or one of a few plain rules."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import sympy as sp
 from sympy.core.function import AppliedUndef
@@ -47,19 +48,22 @@ def _fits(value, symbol, facts):
     if symbol.is_integer and not value.is_integer:
         return False
     if symbol.is_positive or symbol.is_nonnegative:
-        return known_sign(value, [f for f in facts if not f.each], bool(symbol.is_positive))
+        return known_sign(value, (f for f in facts if not f.each), bool(symbol.is_positive))
     return True
 
 
 def known_sign(e, facts=(), strict=False):
     """Return True if a rule below shows e ≥ 0 (e > 0 if `strict`); False means "not shown", never "wrong"."""
-    e = sp.sympify(e)
+    e, facts = sp.sympify(e), tuple(facts)
     if _known_sign(e, facts, strict):
         return True
-    rewritten = sp.factor(sp.together(e)) if e.is_Add and not e.has(sp.Sum, sp.Product) else e
-    return rewritten != e and _known_sign(rewritten, facts, strict)
+    if not e.is_Add or e.has(sp.Sum, sp.Product):
+        return False
+    forms = sp.factor(sp.together(e)), sp.expand(e)
+    return any(form != e and _known_sign(form, facts, strict) for form in forms)
 
 
+@lru_cache(maxsize=65536)
 def _known_sign(e, facts, strict):
     def know(x, strict=strict):
         return _known_sign(x, facts, strict)
@@ -81,7 +85,7 @@ def _known_sign(e, facts, strict):
     if isinstance(e, sp.Abs):
         return not strict
     if isinstance(e, (sp.Max, sp.Min)):
-        return (any if isinstance(e, sp.Max) else all)(map(know, e.args))
+        return (any if isinstance(e, sp.Max) else all)(known_sign(x, facts, strict) for x in e.args)
     if isinstance(e, (sp.Sum, sp.Product)):
         return _sign_of_sum(e, know, strict)
     return False
@@ -93,11 +97,10 @@ def _sign_of_terms(e, facts, strict):
         return not strict or any(_known_sign(x, facts, True) for x in e.args)
     if e.is_integer and (e.is_positive if strict else e.is_nonnegative):
         return True
-    for fact in (f for f in facts if not f.each):
-        others = tuple(f for f in facts if f is not fact)
-        if fact.formula.free_symbols <= e.free_symbols and _known_sign(
-            e - fact.formula, others, strict and not fact.strict
-        ):
+    premises = [f for f in facts if not f.each]
+    for fact in premises:
+        others = tuple(f for f in premises if f is not fact)
+        if _known_sign(e - fact.formula, others, strict and not fact.strict):
             return True
     return False
 
