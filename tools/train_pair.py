@@ -1,9 +1,9 @@
 """Train the tiny pair: tokenizer, target, distilled drafts, prompts. Readers never run this; the weights are committed.
 
     apt-get download r-cran-janeaustenr
-    python tools/train_pair.py --austen r-cran-janeaustenr_*.deb --work build/pair target draft export
+    python tools/train_pair.py --austen r-cran-janeaustenr_*.deb --work _build/pair target draft export
 
-Stages: `target` (1300 steps, 20-40 minutes on two cores), `draft` (about 500 steps, 5 minutes), `export` (writes
+Stages: `target` (1300 steps, 20 minutes on two free cores), `draft` (500 steps, 6 minutes), `export` (writes
 specgain/lab/weights/). Every stage counts steps, not seconds, and is seeded. A stage that was stopped goes on from its
 last checkpoint. The corpora are described in corpora.py.
 """
@@ -315,7 +315,7 @@ def provenance(args):
         "seed": SEED, "script": "tools/train_pair.py", "batch": [BATCH, LENGTH], "mixture": MIXTURE,
         "corpora": json.loads((args.work / "corpora.json").read_text()), "python": platform.python_version(),
         "torch": torch.__version__, "numpy": np.__version__, "threads": args.threads,
-        "licence": "MIT; trained on generated text, Python's standard library (PSF licence), Jane Austen (public domain)",
+        "licence": "MIT; trained on generated text, Python's standard library (PSF licence), Jane Austen (public domain)",  # noqa: E501
     }  # fmt: skip
     return as_strings(facts)
 
@@ -407,9 +407,9 @@ def main():
     parser.add_argument("--austen", type=Path, help="the .deb file of r-cran-janeaustenr")
     parser.add_argument("--target-steps", type=int, default=1300)
     parser.add_argument("--draft-steps", type=int, default=500)
-    parser.add_argument("--keep", type=int, nargs="+", default=[20, 40, 80, 160, 500], help="draft steps to keep")
+    parser.add_argument("--keep", type=int, nargs="+", default=[20, 500], help="draft steps to keep")
     parser.add_argument(
-        "--drafts", type=int, nargs=2, default=[40, 500], help="draft steps to export as weak and strong"
+        "--drafts", type=int, nargs=2, default=[20, 500], help="draft steps to export as weak and strong"
     )
     parser.add_argument("--out", type=Path, default=Path("specgain/lab/weights"))
     parser.add_argument("--threads", type=int, default=2)

@@ -24,10 +24,11 @@ def __getattr__(name):
     try:
         return getattr(import_module(f"specgain.lab.{_MODULE_OF[name]}"), name)
     except ModuleNotFoundError as error:
-        if error.name not in NEEDED:
+        missing = (error.name or "").split(".")[0]
+        if missing not in NEEDED:
             raise
         raise ImportError(
-            f"specgain.lab.{name} needs {', '.join(NEEDED)}, and {error.name} is missing: `pip install specgain[lab]` "
+            f"specgain.lab.{name} needs {', '.join(NEEDED)}, and {missing} is missing: `pip install specgain[lab]` "
             "(on Linux the usual torch is a CUDA build of several GB; a CPU build does as well)"
         ) from error
 

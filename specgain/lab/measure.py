@@ -88,8 +88,13 @@ def run_rounds(pair, prompt_set, prompts, gammas=GAMMAS, drafts=None, domains=DO
     arms = [("plain", 0)] + [(draft, gamma) for draft in drafts for gamma in gammas if gamma]
     tokens = pair.prompts(prompt_set)
     _check_prompts(prompt_set, prompts, domains, tokens)
+    if unknown := sorted(set(drafts) - set(pair.drafts)):
+        raise ValueError(f"drafts = {unknown} unknown; this pair has {', '.join(pair.drafts)}")
     setup = {"prompt_set": prompt_set, "domains": list(domains), "new_tokens": new_tokens, "drafts": drafts}
+    setup |= {"gammas": list(gammas), "weights": pair.weights_hash}
     log = RoundLog(environment(pair), setup | {"different_output": []}, []) if log is None else log
+    if changed := [name for name in setup if log.setup.get(name) != setup[name]]:
+        raise ValueError(f"the log to continue was taken with other settings: {', '.join(changed)}")
     done = {(request.domain, request.prompt, request.repeat) for request in log.requests}
     jobs = [(repeat, i, domain) for repeat in range(repeats) for i in range(prompts) for domain in domains]
     _warm_up(pair, arms, tokens[domains[0]][0].tolist(), new_tokens)
@@ -340,7 +345,8 @@ def round_timing(plan, pair=None, resume=None, progress=None):
             )
         shape = {"domains": plan["domains"], "new_tokens": plan["new_tokens"], "progress": progress}
         cost, cost_log = measure_cost(pair, plan["cost_prompts"], plan["gammas"], **shape)
-        tight = measure_cost_tight(pair, plan["gammas"])
+        middle = pair.prompts("calibration")[plan["domains"][0]].shape[1] + plan["new_tokens"] // 2
+        tight = measure_cost_tight(pair, plan["gammas"], context=middle)
         acceptance = measure_acceptance(pair, plan["acceptance_prompts"], **shape)
         predicted_on, predicted = _now(), predict(cost, acceptance, plan["gammas"])
         log = measure_run(pair, plan["run_prompts"], plan["gammas"], resume=resume, **shape)

@@ -4,6 +4,12 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from safetensors.numpy import load_file
+from tokenizers import Tokenizer
+
+from specgain.lab.loop import ModelDraft
+from specgain.lab.model import load, read_metadata
+
 WEIGHTS = Path(__file__).parent / "weights"
 DOMAINS = ("json", "func", "viet", "stdlib", "prose")
 DRAFTS = ("weak", "strong")
@@ -42,12 +48,7 @@ class Pair:
 
 
 def load_pair(drafts=DRAFTS, folder=WEIGHTS):
-    """Return the `Pair` in `folder`. ImportError says how to get torch, ValueError names an unknown draft."""
-    from tokenizers import Tokenizer
-
-    from specgain.lab.loop import ModelDraft
-    from specgain.lab.model import load, read_metadata
-
+    """Return the `Pair` in `folder`. ValueError names an unknown draft or one of another target."""
     folder = Path(folder)
     if unknown := sorted(set(drafts) - set(DRAFTS)):
         raise ValueError(f"drafts = {unknown} unknown; this pair has {', '.join(DRAFTS)}")
@@ -63,8 +64,6 @@ def load_pair(drafts=DRAFTS, folder=WEIGHTS):
 
 def load_prompts(which, folder=WEIGHTS):
     """Return {domain: array (prompts, tokens) of token ids} of the prompt set "calibration" or "test"."""
-    from safetensors.numpy import load_file
-
     if which not in PROMPT_SETS:
         raise ValueError(f"prompt set {which!r} unknown; there are {' and '.join(PROMPT_SETS)}")
     tensors = load_file(Path(folder) / "prompts.safetensors")

@@ -129,7 +129,7 @@ def interval(values, level=0.95):
 
 
 def predict(cost, acceptance, gammas, log=None):
-    """Return one dict per (domain, draft, γ): the predicted speedup, and the measured one if `log` is given.
+    """Return one dict per (domain, draft, γ ≥ 1): the predicted speedup, and the measured one if `log` is given.
 
     `cost` is a `Cost`, `acceptance` the dict of `measure_acceptance`, `log` the `RoundLog` of `measure_run`. The
     prediction counts the rounds to the full length, last round included. Intervals are 95 % bootstrap by request.
@@ -137,7 +137,7 @@ def predict(cost, acceptance, gammas, log=None):
     cells = []
     for domain, entry in acceptance["domains"].items():
         for draft, agreements in entry["agreement"].items():
-            for gamma in gammas:
+            for gamma in filter(None, gammas):  # γ = 0 is the control, it has nothing to predict
                 cell = {"domain": domain, "draft": draft, "gamma": gamma} | _predicted(cost, agreements, gamma)
                 if log is not None:
                     cell |= _measured(cost, agreements, gamma, log.select(domain=domain), draft)
@@ -150,7 +150,7 @@ def _predicted(cost, agreements, gamma):
     totals = _predicted_totals(cost, agreements, gamma)
     flat = [r for request in rounds for r in request if r[0] == gamma]  # the shortened last rounds are not steady
     length = 1 + sum(k for _, k in flat) / len(flat)
-    t_round = cost.round_time(full=sum(k == g for g, k in flat) / len(flat) if gamma else 0.0)(gamma)
+    t_round = cost.round_time(full=sum(k == g for g, k in flat) / len(flat))(gamma)
     replicates = bootstrap([totals], lambda s: s[:, 0] / s[:, 1])
     return {
         "committed_length": length,
@@ -170,6 +170,10 @@ def _predicted_totals(cost, agreements, gamma):
 
 def _measured(cost, agreements, gamma, log, draft):
     spec, plain = log.select(arm=draft, gamma=gamma).requests, log.select(arm="plain").requests
+    if not spec or not plain:
+        raise ValueError(
+            f"the run holds no plain request or none of draft {draft!r} with gamma = {gamma} in this domain"
+        )
     by_prompt = {(r.prompt, r.repeat): r for r in plain}
     pairs = [(by_prompt[r.prompt, r.repeat], r) for r in spec]  # plain and speculative times of one prompt
     measured = np.array([(p.time, r.time) for p, r in pairs])
@@ -178,7 +182,7 @@ def _measured(cost, agreements, gamma, log, draft):
     own = np.array(
         [(r.tokens * cost.t_decode, cost.request(rounds)) for r, rounds in zip(spec, own_rounds, strict=True)]
     )
-    own_cost = Cost.from_log(_with_plain(log, draft, gamma))
+    own_cost = Cost.from_log(_arms(log, draft))
     swapped = _predicted_totals(own_cost, agreements, gamma)
     predicted = _predicted_totals(cost, agreements, gamma)
     residuals = bootstrap([predicted, measured], lambda a, b: (a[:, 0] / a[:, 1]) / (b[:, 0] / b[:, 1]) - 1)
@@ -199,23 +203,22 @@ def _ratio(totals):
     return float(totals[:, 0].sum() / totals[:, 1].sum())
 
 
-def _with_plain(log, draft, gamma):
-    """The requests of one arm together with the plain ones."""
+def _arms(log, draft):
+    """The requests of one draft, at every γ, together with the plain ones."""
     from specgain.records.roundlog import RoundLog
 
-    chosen = [r for r in log.requests if r.gamma == 0 or (r.arm == draft and r.gamma == gamma)]
+    chosen = [r for r in log.requests if r.arm in (draft, "plain")]
     return RoundLog(log.environment, log.setup, chosen)
 
 
 def summary(cells):
     """Return median and worst absolute error in percent, of the whole prediction and of each of its two halves.
 
-    Plain decoding (γ = 0) is a control, not a prediction, and is left out. `covered` counts the cells whose residual
-    interval contains 0.
+    `covered` counts the cells whose residual interval contains 0.
     """
-    cells = [cell for cell in cells if cell["gamma"] and "residual_percent" in cell]
+    cells = [cell for cell in cells if "residual_percent" in cell]
     if not cells:
-        raise ValueError("no measured cell with gamma above 0; call predict(..., log=...) first")
+        raise ValueError("no measured cell; call predict(..., log=...) first")
     report = {"cells": len(cells)}
     for name in ("residual", "cost_error", "acceptance_error"):
         errors = [abs(cell[f"{name}_percent"]) for cell in cells]

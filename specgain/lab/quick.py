@@ -12,7 +12,7 @@ def live(seconds=8.0, domains=("viet", "prose"), draft="strong", gammas=(0, 1, 2
     """Return a small measurement: {origin, environment, cost, cells, summary, note}, keys as in the committed one.
 
     `origin` is "live" if it was taken now, in about `seconds` s, and "committed" where torch is missing; then it is the
-    committed measurement of the same domains, draft and γ. Half of the time goes to calibration, half to the test.
+    committed measurement of the same domains, draft and γ. Two thirds of the time go to calibration, one to the test.
     """
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
@@ -32,9 +32,9 @@ def _measure(seconds, domains, draft, gammas, threads):
     torch.set_num_threads(threads)
     try:
         pair = measure.load_pair([draft])
-        cost, _ = measure.measure_cost(pair, 64, gammas, domains, seconds=0.4 * seconds)
-        acceptance = measure.measure_acceptance(pair, 32, domains)
-        log = measure.measure_run(pair, 64, gammas, domains=domains, seconds=0.4 * seconds)
+        cost, _ = measure.measure_cost(pair, 64, gammas, domains, seconds=0.35 * seconds)
+        acceptance = measure.measure_acceptance(pair, min(64, max(4, 2 * round(seconds))), domains)
+        log = measure.measure_run(pair, 64, gammas, domains=domains, seconds=0.35 * seconds)
     finally:
         torch.set_num_threads(before)
     cells = predict(cost, acceptance, gammas, log)
@@ -43,11 +43,11 @@ def _measure(seconds, domains, draft, gammas, threads):
             "summary": summary(cells), "note": note}  # fmt: skip
 
 
-def committed(domains=None, draft=None, gammas=None, path=COMMITTED):
+def committed(domains=None, draft=None, gammas=None, path=None):
     """Return the committed round-timing measurement with `origin` "committed", cut down to what is asked for."""
     from specgain.lab.prediction import summary
 
-    path = Path(path)
+    path = Path(COMMITTED if path is None else path)
     if not path.is_file():
         raise FileNotFoundError(
             f"{path.name} is not beside this package; it lies in the repository under notebooks/measurements/cpu-2core"

@@ -1,0 +1,140 @@
+"""The measurement code on a random tiny pair: what is counted must be right; no test looks at a time."""
+
+import json
+
+import pytest
+import torch
+
+from specgain.lab import measure
+from specgain.lab.loop import decode
+from specgain.lab.pair import DOMAINS
+from specgain.lab.prediction import rounds_of
+from specgain.records.roundlog import RoundLog
+
+SHORT = {"gammas": (0, 1, 3), "new_tokens": 16}
+
+
+def test_the_agreement_strings_foretell_every_round(tiny_pair):
+    acceptance = measure.measure_acceptance(tiny_pair, 3, new_tokens=16, prompt_set="test")
+    log = measure.measure_run(tiny_pair, 3, **SHORT)
+    assert len(log.requests) == 5 * 3 * (1 + 2 * 2)
+    assert log.setup["different_output"] == []
+    seen = set()
+    for request in log.select(gamma=3).requests + log.select(gamma=1).requests:
+        string = acceptance["domains"][request.domain]["agreement"][request.arm][request.prompt]
+        assert list(zip(request.drafted, request.accepted, strict=True)) == rounds_of(string, request.gamma)
+        seen |= set(request.accepted)
+    assert seen >= {0, 1, 2, 3}  # the tiny pair is neither always right nor always wrong
+
+
+def test_batched_greedy_text_equals_the_loop(tiny_pair):
+    prompts = torch.from_numpy(tiny_pair.prompts("test")["json"])
+    text = measure.greedy(tiny_pair.target, prompts, 16, batch=2)
+    assert text.tolist() == [decode(tiny_pair.target, row, 16).tokens for row in prompts.tolist()]
+
+
+def test_all_arms_run_on_every_prompt_in_rotated_order(tiny_pair):
+    log = measure.run_rounds(tiny_pair, "test", 3, domains=["json", "viet"], **SHORT)
+    orders = [[(r.arm, r.gamma) for r in log.requests[i : i + 5]] for i in range(0, 30, 5)]
+    assert len({tuple(sorted(order)) for order in orders}) == 1
+    assert len({order[0] for order in orders}) == 5  # every arm comes first at some time
+
+
+def test_a_stopped_run_goes_on_where_it_was(tiny_pair, tmp_path):
+    path = tmp_path / "run.json"
+    first = measure.measure_run(tiny_pair, 1, resume=path, **SHORT)
+    again = measure.measure_run(tiny_pair, 2, resume=path, **SHORT)
+    assert (
+        again.requests[: len(first.requests)] == first.requests == RoundLog.read(path).requests[: len(first.requests)]
+    )
+    assert len(again.requests) == 2 * len(first.requests) == len({r.id for r in again.requests})
+
+
+def test_a_run_of_other_weights_or_settings_is_not_continued(tiny_pair, tmp_path):
+    path = tmp_path / "run.json"
+    measure.measure_run(tiny_pair, 1, resume=path, **SHORT)
+    with pytest.raises(ValueError, match="the log to continue was taken with other settings: new_tokens"):
+        measure.measure_run(tiny_pair, 1, resume=path, gammas=(0, 1, 3), new_tokens=8)
+
+
+def test_progress_is_reported(tiny_pair):
+    calls = []
+    measure.run_rounds(tiny_pair, "test", 2, domains=["json"], progress=lambda *call: calls.append(call), **SHORT)
+    assert calls == [(1, 2, "test json"), (2, 2, "test json")]
+
+
+def test_no_time_left_still_means_one_prompt_of_every_domain(tiny_pair):
+    log = measure.run_rounds(tiny_pair, "test", 3, seconds=0, **SHORT)
+    assert {(r.domain, r.prompt) for r in log.requests} == {(domain, 0) for domain in DOMAINS}
+
+
+def test_outputs_that_differ_are_reported_with_their_logit_gap(tiny_pair):
+    prompt = tiny_pair.prompts("test")["json"][0].tolist()
+    plain = decode(tiny_pair.target, prompt, 8).tokens
+    wrong = [*plain[:5], (plain[5] + 1) % 256, *plain[6:]]
+    found = measure.first_difference(tiny_pair.target, prompt, plain, wrong)
+    assert found["position"] == 5 and found["logit_gap"] > 1e-3
+
+
+def test_the_whole_plan_gives_one_json_record(tiny_pair):
+    plan = measure.make_plan(tiny_pair, (0, 1, 3), ("json", "prose"), 12, 2, 3, 2)
+    assert len(plan["cells"]) == 2 * 2 * 2
+    result, log = measure.round_timing(plan, tiny_pair)
+    again = json.loads(json.dumps(result))
+    assert [{k: c[k] for k in ("domain", "draft", "gamma")} for c in again["predicted"]] == plan["cells"]
+    assert [{k: c[k] for k in ("domain", "draft", "gamma")} for c in again["cells"]] == plan["cells"]
+    assert again["predicted_on"] <= again["run_started_on"] and again["different_output"] == []
+    assert again["summary"]["cells"] == 8 and again["speculative_requests"] == 2 * 2 * 4
+    assert len(again["requests"]["json/strong/3"]["rounds"]) == 2 and len(log.requests) == 2 * 2 * 5
+    for cell in again["cells"]:  # what was predicted before the run was not touched by it
+        before = next(p for p in again["predicted"] if all(p[k] == cell[k] for k in ("domain", "draft", "gamma")))
+        assert before["speedup"] == cell["speedup"]
+    assert torch.get_num_threads() == 1
+
+
+def test_a_plan_is_tied_to_its_weights(tiny_pair, tmp_path):
+    plan = measure.make_plan(tiny_pair, (0, 1), ("json",), 12, 1, 1, 1) | {"weights": "other"}
+    with pytest.raises(ValueError, match="the plan is for weights other, these are"):
+        measure.round_timing(plan, tiny_pair)
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(plan | {"schema": "x"}))
+    with pytest.raises(ValueError, match="plan.json has schema 'x'"):
+        measure.read_plan(path)
+    del plan["cells"], plan["threads"]
+    path.write_text(json.dumps(plan))
+    with pytest.raises(ValueError, match="plan.json lacks cells, threads"):
+        measure.read_plan(path)
+
+
+def test_the_tight_loop_has_the_same_form_as_the_real_cost(tiny_pair):
+    tight = measure.measure_cost_tight(tiny_pair, (0, 1, 3), context=20, calls=3)
+    cost, log = measure.measure_cost(tiny_pair, 1, **SHORT)
+    assert tight.verify.gammas == cost.verify.gammas == (0, 1, 3)
+    assert tight.source == "tight loop" and cost.source == "in the loop"
+    assert {r.arm for r in log.requests} == {"plain", "weak", "strong"}
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ({"prompts": 4}, "prompts = 4 must be from 1 to 3, the size of the test set"),
+        ({"prompts": 0}, "prompts = 0 must be from 1 to 3"),
+        ({"prompts": 1, "domains": ["poems"]}, r"domains = \['poems'\] unknown; choose from json"),
+        ({"prompts": 1, "drafts": ["best"]}, r"drafts = \['best'\] unknown; this pair has weak, strong"),
+        ({"prompts": 1, "gammas": (-1,)}, "gamma = -1"),
+    ],
+)
+def test_bad_arguments_are_named(tiny_pair, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        measure.run_rounds(tiny_pair, "test", **arguments)
+
+
+def test_distinct_ngrams():
+    assert measure.distinct_ngrams([1, 2, 3, 4, 5, 6]) == 1
+    assert measure.distinct_ngrams([1] * 10) == pytest.approx(1 / 7)
+
+
+def test_the_environment_names_machine_and_versions(tiny_pair):
+    facts = measure.environment(tiny_pair)
+    assert facts["torch"] == torch.__version__ and facts["weights"] == tiny_pair.weights_hash
+    assert facts["cores"] >= 1 and facts["device"] and facts["date"].endswith("+00:00")

@@ -1,0 +1,188 @@
+"""The forward pass and its cache against whole-sequence passes; weight files that are damaged in every way."""
+
+import json
+
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from specgain.lab import model as lab_model
+from specgain.lab.model import Cache, Config, Linear, Model, WeightsError, can_pack, load, save
+
+CONFIG = Config(61, 32, 4, 48, 2, context=64)
+
+
+def reference(weights, config, tokens):
+    """Logits (n, vocab) of one sequence, written out plainly: loops over layers, heads and positions."""
+    x = weights["embed"][tokens].double()
+    w = {name: weight.double() for name, weight in weights.items()}
+    half = config.head_width // 2
+    for i in range(config.layers):
+        h = _rms(x, config) * w[f"layers.{i}.norm1"]
+        q, k, v = (h @ w[f"layers.{i}.qkv"].T).chunk(3, dim=1)
+        mixed = torch.zeros_like(x)
+        for head in range(config.heads):
+            part = slice(head * config.head_width, (head + 1) * config.head_width)
+            keys = torch.stack([_turn(k[p, part], p, half, config) for p in range(len(x))])
+            for p in range(len(x)):
+                scores = keys[: p + 1] @ _turn(q[p, part], p, half, config) / config.head_width**0.5
+                mixed[p, part] = scores.softmax(0) @ v[: p + 1, part]
+        x = x + mixed @ w[f"layers.{i}.out"].T
+        gate, up = ((_rms(x, config) * w[f"layers.{i}.norm2"]) @ w[f"layers.{i}.gate_up"].T).chunk(2, dim=1)
+        x = x + (gate * torch.sigmoid(gate) * up) @ w[f"layers.{i}.down"].T
+    return (_rms(x, config) * w["final_norm"]) @ w["embed"].T
+
+
+def _rms(x, config):
+    return x / (x.pow(2).mean(dim=1, keepdim=True) + config.norm_eps).sqrt()
+
+
+def _turn(x, position, half, config):
+    """Rotate the pairs (x_j, x_{j+half}) as complex numbers."""
+    angles = position * config.rope_base ** (-torch.arange(half, dtype=torch.float64) / half)
+    turned = torch.complex(x[:half], x[half:]) * torch.polar(torch.ones_like(angles), angles)
+    return torch.cat((turned.real, turned.imag))
+
+
+@pytest.mark.parametrize("dtype, bound", [(torch.float64, 1e-6), (torch.float32, 1e-3)])
+def test_forward_equals_a_plain_reference(make_weights, dtype, bound):
+    weights = make_weights(CONFIG, seed=1)
+    tokens = torch.randint(61, (17,), generator=torch.Generator().manual_seed(2))
+    model = Model(CONFIG, weights, dtype)
+    logits = model(tokens[None], Cache(model))[0]
+    assert (logits - reference(weights, CONFIG, tokens)).abs().max() < bound * logits.abs().max()
+
+
+def test_any_split_into_calls_gives_the_same_logits(make_weights):
+    model = Model(CONFIG, make_weights(CONFIG, seed=1), torch.float64)
+    tokens = torch.randint(61, (1, 20), generator=torch.Generator().manual_seed(3))
+    whole = model(tokens, Cache(model))
+    for sizes in ([1] * 20, [5, 1, 9, 5], [19, 1]):
+        cache = Cache(model)
+        parts = torch.cat([model(part, cache) for part in tokens.split(sizes, dim=1)], dim=1)
+        assert torch.allclose(parts, whole, atol=1e-9)
+        assert cache.length == [20]
+
+
+def test_rows_of_different_length_do_not_disturb_each_other(make_weights):
+    model = Model(CONFIG, make_weights(CONFIG, seed=1), torch.float64)
+    rows = [torch.randint(61, (n,), generator=torch.Generator().manual_seed(n)) for n in (3, 9, 6)]
+    new = torch.randint(61, (3, 4), generator=torch.Generator().manual_seed(5))
+    together = Cache(model, 3)
+    model(torch.stack([F.pad(row, (0, 9 - len(row))) for row in rows]), together)
+    together.length = [len(row) for row in rows]  # what was fed as padding is rolled back
+    logits = model(new, together)
+    for i, row in enumerate(rows):
+        alone = Cache(model)
+        model(row[None], alone)
+        assert torch.allclose(model(new[i : i + 1], alone)[0], logits[i], atol=1e-9)
+    assert together.length == [7, 13, 10]
+
+
+def test_roll_back_forgets_completely(make_weights):
+    model = Model(CONFIG, make_weights(CONFIG, seed=1), torch.float64)
+    cache, fresh = Cache(model), Cache(model)
+    prompt, wrong, right = torch.tensor([[1, 2, 3]]), torch.tensor([[9, 9, 9, 9]]), torch.tensor([[4, 5]])
+    model(prompt, cache)
+    model(wrong, cache)
+    cache.length = [3]
+    model(prompt, fresh)
+    assert torch.equal(model(right, cache), model(right, fresh))
+
+
+def test_packed_product_equals_the_public_one():
+    if not can_pack():
+        pytest.skip("this PyTorch has no packed oneDNN linear; the public fallback is used")
+    generator = torch.Generator().manual_seed(0)
+    for rows in (1, 2, 3, 5, 9, 64):
+        weight, x = torch.randn(96, 40, generator=generator), torch.randn(rows, 40, generator=generator)
+        for linear in (Linear(weight, pack=True), Linear(weight, pack=False)):
+            assert torch.allclose(linear(x), F.linear(x, weight), atol=1e-5)
+
+
+def test_without_the_private_operators_the_model_falls_back(make_weights, monkeypatch):
+    def missing(weight):
+        raise AttributeError("no such operator")
+
+    monkeypatch.setattr(lab_model, "_pack", missing)
+    assert not can_pack()
+    model = Model(CONFIG, make_weights(CONFIG, seed=1))
+    assert model.head.packed is None
+    assert model(torch.tensor([[1, 2, 3]]), Cache(model)).isfinite().all()
+
+
+def test_a_full_cache_says_so(make_weights):
+    model = Model(CONFIG, make_weights(CONFIG, seed=1))
+    cache = Cache(model, capacity=8)
+    model(torch.ones(1, 6, dtype=torch.long), cache)
+    with pytest.raises(ValueError, match=r"3 more positions do not fit: the cache holds 8 and a row has 6"):
+        model(torch.ones(1, 3, dtype=torch.long), cache)
+    assert cache.length == [6]
+    with pytest.raises(ValueError, match="capacity = 65 must be from 1 to the model's context of 64"):
+        Cache(model, capacity=65)
+
+
+# --- files ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def file(tmp_path, make_weights):
+    path = tmp_path / "target.safetensors"
+    save(path, CONFIG, make_weights(CONFIG, seed=1), {"seed": "1"})
+    return path
+
+
+def rewrite(path, metadata=None, **tensors):
+    """Change tensors (None: leave out) or metadata of a weight file."""
+    with safe_open(path, framework="pt") as old:
+        header = old.metadata() | (metadata or {})
+    weights = {name: t for name, t in (load_file(path) | tensors).items() if t is not None}
+    save_file(weights, path, header)
+
+
+def test_saved_weights_come_back_as_half_precision(file, make_weights):
+    model = load(file)
+    assert model.config == CONFIG and model.embed.dtype == torch.float32
+    assert torch.equal(model.embed, make_weights(CONFIG, seed=1)["embed"].half().float())
+
+
+def test_a_file_cut_anywhere_is_refused(file):
+    whole = file.read_bytes()
+    for size in (0, 4, 100, len(whole) // 2, len(whole) - 1):
+        file.write_bytes(whole[:size])
+        with pytest.raises(WeightsError, match="target.safetensors is damaged or not a safetensors file"):
+            load(file)
+
+
+def test_noise_in_the_header_is_refused(file):
+    data = bytearray(file.read_bytes())
+    data[8:40] = b"\xff" * 32
+    file.write_bytes(bytes(data))
+    with pytest.raises(WeightsError, match="damaged"):
+        load(file)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"metadata": {"format": "specgain.weights/9"}}, "has format 'specgain.weights/9'; this version reads"),
+        ({"metadata": {"config": "{"}}, "config is unusable"),
+        ({"metadata": {"config": json.dumps({"vocab": 61})}}, "it must hold vocab, width, heads"),
+        ({"layers.1.out": None}, "lacks layers.1.out"),
+        ({"embed": None}, "pass embed=target.embed"),
+        ({"layers.2.out": torch.zeros(32, 32)}, "holds layers.2.out, which a model of 2 layers does not have"),
+        ({"layers.0.qkv": torch.zeros(32, 96)}, r"layers.0.qkv has shape \(32, 96\); the config asks for \(96, 32\)"),
+        ({"final_norm": torch.full((32,), float("nan"))}, "final_norm holds numbers that are not finite"),
+    ],
+)
+def test_a_file_that_contradicts_itself_is_refused(file, change, message):
+    rewrite(file, **change)
+    with pytest.raises(WeightsError, match=message):
+        load(file)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere.safetensors does not exist"):
+        load(tmp_path / "nowhere.safetensors")

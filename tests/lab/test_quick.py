@@ -1,0 +1,68 @@
+"""The lab without torch, and the committed measurement."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from specgain.lab import quick
+from specgain.lab.pair import DOMAINS, DRAFTS
+
+WITHOUT = "import sys; sys.modules.update(dict.fromkeys(('torch', 'tokenizers', 'safetensors'))); "
+
+
+def run(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+
+def test_importing_the_lab_does_not_import_torch():
+    done = run("import sys, specgain.lab; print('torch' in sys.modules)")
+    assert done.stdout.strip() == "False", done.stderr
+
+
+def test_without_torch_the_message_says_how_to_get_it():
+    done = run(WITHOUT + "from specgain import lab; lab.load_pair()")
+    assert "`pip install specgain[lab]`" in done.stderr, done.stderr
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    from specgain import lab
+
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = lab.nothing
+    assert "measure_cost" in dir(lab) and "live" in dir(lab)
+
+
+@pytest.fixture
+def record(tmp_path):
+    cells = [
+        {"domain": domain, "draft": draft, "gamma": gamma, "residual_percent": 1.0 * gamma, "cost_error_percent": 0.5,
+         "acceptance_error_percent": -0.5, "residual_interval_percent": [-2.0, 3.0]}
+        for domain in DOMAINS for draft in DRAFTS for gamma in (1, 2, 4, 8)
+    ]  # fmt: skip
+    path = tmp_path / "round-timing.json"
+    path.write_text(
+        json.dumps({"environment": {"device": "a CPU", "date": "2026-11-29T10:00:00+00:00"}, "cells": cells})
+    )
+    return path
+
+
+def test_the_committed_measurement_can_be_cut_down(record):
+    result = quick.committed(["viet", "prose"], "strong", (0, 2, 4), record)
+    assert result["origin"] == "committed" and result["note"] == "measured on a CPU, 2026-11-29"
+    assert {(c["domain"], c["gamma"]) for c in result["cells"]} == {(d, g) for d in ("viet", "prose") for g in (2, 4)}
+    assert result["summary"]["cells"] == 4 and result["summary"]["residual_worst_percent"] == 4.0
+    assert len(quick.committed(path=record)["cells"]) == 40
+
+
+def test_without_torch_live_gives_the_committed_measurement_and_says_so(record):
+    code = WITHOUT + f"from specgain.lab import quick; quick.COMMITTED = {str(record)!r}; "
+    done = run(code + "r = quick.live(seconds=1); print(r['origin'], len(r['cells'])); print(r['note'])")
+    assert done.stdout.startswith("committed 8\nmeasured on a CPU"), done.stderr
+    assert "torch and tokenizers and safetensors cannot be imported" in done.stdout
+
+
+def test_a_missing_measurement_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="round-timing.json is not beside this package"):
+        quick.committed(path=tmp_path / "round-timing.json")
