@@ -10,6 +10,7 @@
 3. The output under every `$ specgain ...` in README.md.
 """
 
+import ast
 import hashlib
 import json
 import os
@@ -17,6 +18,7 @@ import re
 import shlex
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import jupytext
@@ -145,14 +147,31 @@ def box(name, title, body, numbers):
         return ["$$", *body, f"$${label}"]
     if name in GATES:
         return [f"**{GATES[name]}.**"]
+    if name == "literalinclude":
+        return ["```python", *source_of(title, options.get("pyobject")), "```"]
     inner = plain_markdown("\n".join(body), numbers).strip("\n").split("\n")
-    if name == "solution":
-        return ["<details><summary>Solution</summary>", "", *inner, "", "</details>"]
+    if name == "glossary":
+        return inner
+    if name in ("solution", "dropdown"):
+        summary = title if name == "dropdown" else "Solution"
+        return [f"<details><summary>{summary}</summary>", "", *inner, "", "</details>"]
     if name in ("figure", "image"):
         return [f"![{options.get('alt', '')}]({title})", "", *inner]
     heading = title if name == "admonition" else TITLES.get(name, name.split(":")[-1].capitalize())
     heading += f" ({title})" if title and name != "admonition" else ""
-    return [f"> **{heading}.**".replace("..", "."), ">", *(f"> {line}".rstrip() for line in inner)]
+    return [f"> **{heading.rstrip('.')}.**", ">", *(f"> {line}".rstrip() for line in inner)]
+
+
+def source_of(path, name):
+    """Return the lines of a file of the repository, given relative to book/, or of one function or class in it."""
+    text = (ROOT / "book" / path).read_text(encoding="utf-8")
+    if name is None:
+        return text.rstrip("\n").split("\n")
+    body = ast.parse(text)
+    for part in name.split("."):
+        body = next(node for node in body.body if getattr(node, "name", None) == part)
+    start = min([body.lineno, *(decorator.lineno for decorator in body.decorator_list)])
+    return textwrap.dedent("\n".join(text.split("\n")[start - 1 : body.end_lineno])).split("\n")
 
 
 def inline(text, numbers):
