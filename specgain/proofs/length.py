@@ -448,3 +448,66 @@ def _mixed_acceptance():
         s(g + 1) * (1 + c * g) <= E(g) * c,
         oracle > 2 * E(g) / (1 + c * g),
     )
+
+
+FALL = IndexedBase("alpha", nonnegative=True)  # α_j, what survival loses from one candidate to the next
+CLIMB = IndexedBase("beta", nonnegative=True)  # β_j, what the time of a candidate gains
+
+
+@theorem(
+    "P22",
+    "Stopping while drafting",
+    says=r"Let $\rho$ be the best tokens per second that any policy reaches. "
+    r"A policy is best if and only if it maximises "
+    r"$\mathrm E[L]-\rho\,\mathrm E[T]$. One more candidate then pays exactly if its survival $u$, "
+    r"given all that is known, exceeds "
+    r"$\rho\,\delta$ with $\delta$ its time. If survival never rises and $\delta$ never falls along the draft, "
+    r"all further steps "
+    r"together gain at most $h\,(u-\rho\delta)$: the first step that does not pay ends the draft.",
+    plain="draft on while survival u > rho * delta; if u never rises and delta never falls, "
+    "the first failing step is the last",
+    source="Textbook (Dinkelbach 1967 for ratios, the monotone case of optimal stopping); "
+    "adaptive drafts by threshold are known.",
+    claims=["C3.4", "C3.5"],
+    mutants={
+        "the policy maximises tokens, without time": dict(price=0),
+        "the last acceptance, which may rise, is taken for survival": dict(drop=IndexedBase("alpha", real=True)),
+        "later candidates may get cheaper": dict(climb=IndexedBase("beta", real=True)),
+        "the bound counts one step only": dict(steps=1),
+    },
+    notes="Survival of a path is a product of confidences and so never rises. "
+    "If the time per step falls later, looking one step ahead "
+    "can stop too early. A table of lengths by batch size is the same rule with δ depending on the batch.",
+)
+def stopping(price=1, drop=FALL, climb=CLIMB, steps=h):
+    rho, tokens, seconds = positive("rho", "L", "T")
+    u, delta = IndexedBase("u", real=True), IndexedBase("delta", real=True)
+    yield Given(r"Rounds follow one another, and the long-run rate of a policy is $\mathrm E[L]/\mathrm E[T]$ (P13).")
+    yield SameSign(
+        r"A policy reaches the rate $\rho$ exactly if $\mathrm E[L]-\rho\,\mathrm E[T]$ reaches zero.",
+        tokens / seconds - rho,
+        tokens - price * rho * seconds,
+        1 / seconds,
+    )
+    yield Where(r"$u_{j+1}=u_j-\alpha_j$, $\alpha_j\ge0$: survival of the next candidates, from now.",
+                Recursion(u, 0, Symbol("u_0", real=True), lambda j, before: before - drop[j - 1]))  # fmt: skip
+    yield Where(r"$\delta_{j+1}=\delta_j+\beta_j$, $\beta_j\ge0$: their times.",
+                Recursion(delta, 0, Symbol("delta_0", real=True), lambda j, before: before + climb[j - 1]))  # fmt: skip
+    gain = lambda j: u[j] - rho * delta[j]  # noqa: E731
+    yield Identity("One more candidate changes the objective by its net worth.", (tokens + u[0]) - rho * (seconds + delta[0]),
+                   (tokens - rho * seconds) + gain(0))  # fmt: skip
+    for name, sequence, change, sign in (("survival", u, drop, 1), ("time", delta, climb, -1)):
+        steps_so_far = Sum(change[j], (j, 0, h - 1))
+        yield Induction(
+            f"Along the draft, {name} changes by its steps.", h, sign * (sequence[0] - sequence[h]), steps_so_far
+        )
+        yield AtLeast(
+            f"So its {name} is at its best now.", sign * sequence[0], sign * sequence[h], because=steps_so_far, each=h
+        )
+    worth = [Sum(u[0] - u[j], (j, 0, h - 1)), rho * Sum(delta[j] - delta[0], (j, 0, h - 1))]
+    yield AtLeast("Further candidates are worth at most as much each as the next one.", steps * gain(0),
+                  Sum(gain(j), (j, 0, h - 1)), because=worth)  # fmt: skip
+    yield Human(
+        "If the next step does not pay, no continuation does, whatever is learnt on the way; "
+        "if it pays, taking it is no loss."
+    )
