@@ -203,13 +203,13 @@ def break_even_map(round_time, t_decode, gammas, point=None, levels=(1, 1.5, 2, 
 
 
 @_styled
-def ledger_bars(cases):
+def ledger_bars(cases, note=""):
     """Return, for each {name: (Ledger, γ)}, what a round is worth (E[L]·t_D) above what it costs (T_round), in ms.
 
     The cost is split into draft, verify and other where the round time knows its parts.  The gap is the margin M.
     """
     _some(cases, "cases")
-    drawing, said = Drawing(0.6 + 0.95 * len(cases)), []
+    drawing, said = Drawing(0.6 + 0.95 * len(cases), note), []
     ax = drawing.subplots()
     for place, (name, (ledger, gamma)) in enumerate(cases.items()):
         row, y = ledger.row(gamma), -2.6 * place
@@ -392,10 +392,10 @@ def staircase(accepted, gamma):
 
 
 @_styled
-def averaging(committed, times):
+def averaging(committed, times, note=""):
     """Return rounds as dots (time in ms, tokens per ms), with both averages; the tilt of the cloud is their gap."""
     pooled, mean, gap = (f(committed, times) / 1e3 for f in (pooled_rate, mean_of_rates, averaging_gap))
-    drawing = Drawing(3.0)
+    drawing = Drawing(3.0, note)
     ax = drawing.subplots()
     ms = [t * 1e3 for t in times]
     rates = [tokens / t for tokens, t in zip(committed, ms, strict=True)]
@@ -408,6 +408,7 @@ def averaging(committed, times):
         place = {"xy": (1, value), "xycoords": ("axes fraction", "data")}
         ax.annotate(f"{name} {value:.3f}", **place, ha="right", va=va, color=colour)
     ax.set_ylim(0, 1.08 * max(rates))
+    ax.set_xlim(0, 1.45 * max(ms))  # room for the two labels
     _axes(ax, "time of the round (ms)", "tokens per ms", None)
     drawing.alt = (
         f"{len(times)} rounds. Tokens per ms: total over total {pooled:.3f}, mean of the rounds' rates {mean:.3f}, "

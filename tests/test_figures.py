@@ -83,7 +83,7 @@ def test_svg_is_the_same_every_time_and_ids_differ_between_figures():
 def test_no_state_is_left_behind():
     before = dict(matplotlib.rcParams)
     page = DRAWN["predicted_against_measured"]()._repr_html_()
-    assert dict(matplotlib.rcParams) == before and "a &amp; b" in page
+    assert dict(matplotlib.rcParams) == before and "<p>A &amp; b</p>" in page
     assert "matplotlib.pyplot" not in sys.modules or not sys.modules["matplotlib.pyplot"].get_fignums()
 
 

@@ -16,7 +16,7 @@ from specgain.lab.loop import accepted_prefix
 
 FOLDER = Path(__file__).resolve().parent.parent / "notebooks" / "measurements" / "cpu-2core"
 PROMPTS, GAMMAS, DRAFT = 3, (0, 1, 2, 4, 8), "strong"
-PASSAGE = {"domain": "viet", "prompt": 0, "gamma": 8, "new_tokens": 96}
+PASSAGE = {"domain": "func", "prompt": 3, "gamma": 8, "new_tokens": 96}
 
 
 def passage(pair, domain, prompt, gamma, new_tokens):
