@@ -197,11 +197,93 @@ def schedule_text(found):
     return "\n".join(lines)
 
 
+def schedule_derive(
+    sources: Annotated[list[Path], typer.Argument(help="Benchmark results at several batch sizes, or one JSON model.")],
+    max_num_seqs: Annotated[int | None, typer.Option(min=1)] = None,
+    tolerance: Annotated[
+        float, typer.Option(min=0.0, max=0.5, help="A gain within this share counts as equal.")
+    ] = 0.02,
+    as_json: Json = False,
+):
+    """Derive a schedule from measured rounds: the best draft length per batch size, with reason and gain."""
+    from specgain import schedule_derive as library
+
+    def work():
+        return library.derive(library.points(sources), max_num_seqs, tolerance)
+
+    found = guarded(as_json, work)
+    lines = [f"batch {r['first']} to {r['last']}: {r['gamma']} draft tokens, S = {r['speedup']:.3f}: {r['reason']}"
+             for r in found.ranges]  # fmt: skip
+    lines += [json.dumps(found.table)] + [f"warning [{w.code}]: {w[1]}" for w in found.warnings] + found.advice
+    finish(found.to_json(), as_json, "\n".join(lines))
+
+
+def schedule_emit(
+    source: Annotated[str, typer.Argument(help="A schedule: JSON, a file with it, or the output of derive --json.")],
+    to: Annotated[str, typer.Option(help="vllm or tensorrt-llm.")] = "vllm",
+    method: Annotated[str | None, typer.Option()] = None,
+    model: Annotated[str | None, typer.Option()] = None,
+    as_json: Json = False,
+):
+    """Write a schedule as an engine wants it."""
+    from specgain import schedule_derive as library
+
+    rest = {key: value for key, value in (("method", method), ("model", model)) if value is not None}
+    found = guarded(as_json, lambda: library.emit(source, to, rest))
+    finish(found, as_json, found.get("flag") or found["yaml"])
+
+
+def schedule_sweep(
+    gammas: Annotated[str, typer.Option(help="Draft lengths, such as 1,3,5.")],
+    concurrencies: Annotated[str, typer.Option(help="Batch sizes, such as 1,8,32.")],
+    output: Annotated[Path, typer.Option(help="The folder for serve_params.json and bench_params.json.")] = Path("."),
+    method: Annotated[str | None, typer.Option()] = None,
+    model: Annotated[str | None, typer.Option()] = None,
+    as_json: Json = False,
+):
+    """Write the parameter files of `vllm bench sweep serve`, whose summary.csv `derive` reads back."""
+    from specgain import schedule_derive as library
+
+    def work():
+        config = {key: value for key, value in (("method", method), ("model", model)) if value is not None}
+        numbers = [[int(part) for part in text.split(",")] for text in (gammas, concurrencies)]
+        found = library.emit_sweep(config, *numbers)
+        output.mkdir(parents=True, exist_ok=True)
+        for name, rows in found.items():
+            (output / f"{name}.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        return found
+
+    found = guarded(as_json, work)
+    finish(
+        found, as_json, "\n".join(f"wrote {output / name}.json ({len(rows)} settings)" for name, rows in found.items())
+    )
+
+
+def gates(
+    records: Annotated[list[Path], typer.Argument(help="Records of plain and speculative runs, in any order.")],
+    thresholds: Annotated[Path, typer.Option(help="JSON with the limits, see the documentation of specgain.gates.")],
+    report: Annotated[Path | None, typer.Option(help="Write the report as Markdown to this file.")] = None,
+    as_json: Json = False,
+):
+    """Pass the four gates: correctness, quality, latency, capacity. Exits with 1 where evidence is missing."""
+    from specgain import gates as library
+    from specgain.records.read import runs
+
+    found = guarded(as_json, lambda: library.gates(runs(records), library.load(thresholds)))
+    if report is not None:
+        guarded(as_json, lambda: report.write_text(found.to_markdown(), encoding="utf-8"))
+    finish(found.to_json(), as_json, found.to_markdown(), cannot_tell=found.verdict == library.INSUFFICIENT)
+
+
 def register(app):
     """Add the commands of this module to a typer application."""
     app.command()(read)
     app.command(cls=ManyFiles)(compare)
+    app.command()(gates)
     app.command()(audit)
     schedules = typer.Typer(help="Draft-length schedules by batch size.", no_args_is_help=True)
-    schedules.command("check")(schedule_check)
+    for name, command in (
+        ("check", schedule_check), ("derive", schedule_derive), ("emit", schedule_emit), ("sweep", schedule_sweep),
+    ):  # fmt: skip
+        schedules.command(name)(command)
     app.add_typer(schedules, name="schedule")

@@ -189,14 +189,19 @@ def compare(plain, spec, gamma=None):
 
     Raises RecordError if a side is empty or is not what it is said to be.
     """
-    plain_runs, plain_context = _side(runs(plain), speculative=False)
-    spec_runs, spec_context = _side(runs(spec, gamma), speculative=True)
+    return compare_runs(runs(plain), runs(spec, gamma))
+
+
+def compare_runs(plain, spec):
+    """Return the `Comparison` of two lists of runs (`specgain.records.read.runs` gives them)."""
+    plain_runs, plain_context = _side(plain, speculative=False)
+    spec_runs, spec_context = _side(spec, speculative=True)
     found = Comparison(pool(plain_runs), pool(spec_runs), plain_runs, spec_runs)
     _add_context(found, plain_context, spec_context)
     found.t_decode, exact_plain = seconds_per_token(found.plain)
     _intervals(found)
-    _verdict(found)
     _warn(found, exact_plain and seconds_per_token(found.spec)[1])
+    _verdict(found)
     found.fault_term = fault(found)
     _name_missing(found)
     return found
@@ -225,8 +230,8 @@ def _add_context(found, plain_context, spec_context):
     """Take capacity and acceptance from logs that stand beside timed runs."""
     for runs_, context in ((found.plain_runs, plain_context), (found.spec_runs, spec_context)):
         for entry in context:
-            if "kv_cache_tokens" in entry.details:
-                runs_[0].details.setdefault("kv_cache_tokens", entry.details["kv_cache_tokens"])
+            for key in {"kv_cache_tokens", "engine_core"} & entry.details.keys():
+                runs_[0].details.setdefault(key, entry.details[key])
     if found.spec.accepted is None and spec_context:
         told = [r for r in spec_context if r.accepted is not None]
         if len(told) == 1:
@@ -287,6 +292,8 @@ def _units(side):
             found.append([(tokens, rounds, seconds * scale) for tokens, rounds, seconds in rows])
         elif run.committed and run.decode_seconds is not None:
             found.append([(run.committed, run.rounds_all or math.nan, run.decode_seconds)])
+        elif (tokens := run.details.get("generation_tokens")) and (spent := seconds_per_token(run)[0]):
+            found.append([(tokens, math.nan, tokens * spent)])
         else:
             return None
     return found if len(found) > 1 or len(found[0]) > 1 else None
@@ -318,7 +325,7 @@ def _resampled(np, rng, rows, size):
 
 def _verdict(found):
     """Set the verdict from the interval of S (S > 1 and M > 0 are the same), or cannot-tell."""
-    if found.speedup_interval is None or len({found.plain.engine, found.spec.engine}) > 1:
+    if found.speedup_interval is None or "same_engine_baseline" in found.missing:
         return
     low, high = found.speedup_interval
     if found.margin_interval is not None:
@@ -417,13 +424,11 @@ def _warn(found, exact):
 
 def _warn_sides(found, add):
     """Warn where the two sides did not do the same work, or not on the same engine."""
-    if found.plain.engine != found.spec.engine:
-        add(
-            Warn(
-                "different-engine", f"plain on {found.plain.engine}, speculative on {found.spec.engine}: S is undefined"
-            )
-        )
-        found.missing["same_engine_baseline"] = "a plain run on the same engine and version"
+    names = [_engine(side) for side in (found.plain_runs, found.spec_runs)]
+    if names[0][0] != names[1][0] or (None not in (names[0][1], names[1][1]) and names[0] != names[1]):
+        plain, spec = (" ".join(filter(None, name)) for name in names)
+        add(Warn("different-engine", f"plain on {plain}, speculative on {spec}: S is undefined"))
+        found.missing["same_engine_baseline"] = "a plain run on the same engine, engine core and version"
     differ = {
         key: (a.workload[key], b.workload[key])
         for a, b in ((found.plain, found.spec),)
@@ -450,11 +455,19 @@ def _warn_sides(found, add):
         add(Warn("preemptions", f"{_capacity(found.spec_runs)['preemptions']} preemptions on the speculative side"))
 
 
+def _engine(side):
+    """Return (engine, engine core or None) of a side; vLLM's old and new cores are as different as two engines."""
+    return side[0].engine, next((r.details["engine_core"] for r in side if "engine_core" in r.details), None)
+
+
 def _warn_requests(found, add):
-    for name, side in (("plain", found.plain), ("speculative", found.spec)):
-        n = len(side.requests)
-        if found.speedup_interval is not None and 0 < n < FEW:
-            add(Warn("few-requests", f"{n} requests on the {name} side: the interval is rough, and likely too narrow"))
+    for name, side in (("plain", found.plain_runs), ("speculative", found.spec_runs)):
+        units = sum(map(len, _units(side) or []))
+        if found.speedup_interval is not None and units < FEW:
+            what = "requests" if any(run.requests for run in side) else "runs"
+            add(
+                Warn("few-requests", f"{units} {what} on the {name} side: the interval is rough, and likely too narrow")
+            )
 
 
 def _name_missing(found):

@@ -97,12 +97,44 @@ def test_another_engine_is_no_baseline(tmp_path):
     assert "same_engine_baseline" in found.missing
 
 
+def test_an_older_engine_core_is_no_baseline_either(tmp_path):
+    """The trap of vllm-project/vllm#21278: the speculative run fell back to the old core."""
+    lines = {
+        "plain": "INFO 07-21 10:00:00 [loggers.py:116] Engine 000: Avg prompt throughput: 1.0 tokens/s, Avg generation "
+        "throughput: 26.0 tokens/s, Running: 1 reqs, Waiting: 0 reqs, GPU KV cache usage: 1.0%, Prefix cache hit rate: 0%",
+        "spec": "INFO 07-21 10:00:00 [metrics.py:417] Avg prompt throughput: 1.0 tokens/s, Avg generation throughput: "
+        "12.0 tokens/s, Running: 1 reqs, Swapped: 0 reqs, Pending: 0 reqs, GPU KV cache usage: 1.0%, CPU KV cache usage: 0.0%.",
+    }
+    for name, line in lines.items():
+        (tmp_path / name).write_text(line + "\n")
+    found = compare(
+        [tmp_path / "plain", *files("plain_b_repeat_c1")], [tmp_path / "spec", *files("draft26k3_repeat_c1")]
+    )
+    assert found.verdict == "cannot-tell" and "same_engine_baseline" in found.missing
+    assert "plain on vLLM V1, speculative on vLLM V0" in dict(found.warnings)["different-engine"]
+
+
 def test_two_runs_without_counters_still_tell_the_speedup(tmp_path):
     for name, rate in (("plain", "31.783"), ("spec", "35.648")):
         (tmp_path / name).write_text(f"Generation: 256 tokens, {rate} tokens-per-sec\n")
     found = compare([tmp_path / "plain"], [tmp_path / "spec"])
     assert found.speedup_decode == pytest.approx(1.1216, abs=1e-4)
     assert found.verdict == "cannot-tell" and found.committed_length is None
+
+
+def test_repeats_of_results_without_detail_are_resampled_as_runs(tmp_path):
+    def results(name, tpots):
+        for i, tpot in enumerate(tpots):
+            bench = {"completed": 64, "total_output_tokens": 6400, "duration": 20.0 + i, "mean_tpot_ms": tpot}
+            (tmp_path / f"{name}{i}.json").write_text(json.dumps(bench))
+        return sorted(tmp_path.glob(f"{name}*.json"))
+
+    found = compare(results("plain", [10.0, 10.4, 9.9]), results("spec", [6.0, 6.2, 5.9]))
+    assert found.verdict == "faster" and found.speedup_decode == pytest.approx(30.3 / 18.1)
+    assert found.speedup_interval == pytest.approx((9.9 / 6.2, 10.4 / 5.9), rel=0.05)
+    assert {"mean-of-ratios", "few-requests"} <= codes(found) and found.committed_length is None
+    noisy = compare(results("plain", [10.0, 6.0, 9.9]), results("spec", [6.0, 9.0, 5.9]))
+    assert noisy.verdict == "within-noise"
 
 
 def test_different_workloads_and_changed_outputs_are_named(tmp_path):

@@ -364,11 +364,25 @@ def pool(records):
         setattr(pooled, key, [entry for r in records for entry in getattr(r, key)])
     pooled.conditional = pooled.length = pooled.length_drafting = pooled.t_round = None
     pooled.tokens_per_second = pooled.length_bounds = None
+    _pool_means(pooled, records)
     pooled.gamma, pooled.drafting_known = next(iter(gammas), None), all(r.drafting_known for r in records)
     pooled.warnings = list(dict.fromkeys(w for r in records for w in r.warnings))
     pooled.missing = {key: how for r in records for key, how in r.missing.items()}
     pooled.aggregation = f"{len(records)} records pooled by counts ({first.aggregation})"
     return pooled
+
+
+def _pool_means(pooled, records):
+    """Pool what runs give as means over requests (TPOT, the time of a round), with their requests as weights."""
+    requests = [r.details.get("requests") for r in records]
+    means = [r.details.get("latency_ms", {}).get("tpot", {}).get("mean") for r in records]
+    if None in requests or not sum(requests):
+        return
+    if None not in means:
+        mean = sum(n * m for n, m in zip(requests, means, strict=True)) / sum(requests)
+        pooled.details["latency_ms"] = {"tpot": {"mean": mean}}
+    if all(r.t_round is not None for r in records):
+        pooled.t_round = sum(n * r.t_round for n, r in zip(requests, records, strict=True)) / sum(requests)
 
 
 def _sum(values):

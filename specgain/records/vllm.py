@@ -82,6 +82,8 @@ class LogV1:
         now = datetime.strptime("2000-" + stamp[1], "%Y-%m-%d %H:%M:%S") if stamp else None
         seconds = (now - self.last).total_seconds() if now and self.last else None
         self.tick, self.last = (rate, running, seconds), now
+        if "Swapped" in values or "Waiting" in values:  # the queues that each engine core prints
+            self.record.details["engine_core"] = "V0" if "Swapped" in values else "V1"
         if "Preemptions" in values:
             self.record.details["preemptions_logged"] = True
 
@@ -285,6 +287,7 @@ class LogV0:
         record.gamma, record.rounds, record.drafted = last["gamma"], self.done["rounds"], self.done["drafted"]
         record.accepted = self.done["emitted"] - self.done["rounds"]
         record.version, record.aggregation = last["version"], last["aggregation"]
+        record.details["engine_core"] = "V1" if last["early_v1"] else "V0"
         record.reported = {"accepted": self.done["accepted"], "emitted": self.done["emitted"], **last["reported"]}
         record.missing["committed_length"] = "the steps without speculation, which this engine does not count"
         record.missing["survival"] = record.missing["conditional"] = "acceptance per position: a V1 engine prints it"
