@@ -298,8 +298,11 @@ def disturbed(log, tolerance=0.10):
 
 
 def make_plan(pair, gammas=GAMMAS, domains=DOMAINS, new_tokens=NEW_TOKENS, cost_prompts=6, acceptance_prompts=64,
-              run_prompts=64, threads=1):  # fmt: skip
-    """Return what `round_timing` will measure and which cells it will predict: a dict to commit before the run."""
+              run_prompts=64, run_seconds=390, threads=1):  # fmt: skip
+    """Return what `round_timing` will measure and which cells it will predict: a dict to commit before the run.
+
+    The run takes up to `run_prompts` prompts per domain, as many as fit into `run_seconds`.
+    """
     drafts = list(pair.drafts)
     cells = [{"domain": d, "draft": name, "gamma": g} for d in domains for name in drafts for g in gammas if g]
     return {
@@ -313,6 +316,7 @@ def make_plan(pair, gammas=GAMMAS, domains=DOMAINS, new_tokens=NEW_TOKENS, cost_
         "cost_prompts": cost_prompts,
         "acceptance_prompts": acceptance_prompts,
         "run_prompts": run_prompts,
+        "run_seconds": run_seconds,
         "cells": cells,
     }
 
@@ -323,7 +327,7 @@ def read_plan(path):
     if plan.get("schema") != PLAN:
         raise ValueError(f"{Path(path).name} has schema {plan.get('schema')!r}; this version reads {PLAN!r}")
     wanted = {"weights", "threads", "gammas", "drafts", "domains", "new_tokens", "cells"}
-    wanted |= {"cost_prompts", "acceptance_prompts", "run_prompts"}
+    wanted |= {"cost_prompts", "acceptance_prompts", "run_prompts", "run_seconds"}
     if missing := sorted(wanted - plan.keys()):
         raise ValueError(f"{Path(path).name} lacks {', '.join(missing)}; write it with make_plan")
     return plan
@@ -349,7 +353,8 @@ def round_timing(plan, pair=None, resume=None, progress=None):
         tight = measure_cost_tight(pair, plan["gammas"], context=middle)
         acceptance = measure_acceptance(pair, plan["acceptance_prompts"], **shape)
         predicted_on, predicted = _now(), predict(cost, acceptance, plan["gammas"])
-        log = measure_run(pair, plan["run_prompts"], plan["gammas"], resume=resume, **shape)
+        limit = {"seconds": plan["run_seconds"], "resume": resume}
+        log = measure_run(pair, plan["run_prompts"], plan["gammas"], **limit, **shape)
     finally:
         torch.set_num_threads(before)
     result = {"schema": RESULT, "plan": plan, "environment": log.environment, "load_average_after": _load_average()}

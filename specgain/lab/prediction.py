@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specgain.gain import margin, speedup
+from specgain import gain
+from specgain.records.roundlog import RoundLog
 from specgain.round_time import RoundTime, Table
 
 PARTS = ("draft_after_rejection", "draft_after_acceptance", "verify", "other")
@@ -137,12 +138,22 @@ def predict(cost, acceptance, gammas, log=None):
     cells = []
     for domain, entry in acceptance["domains"].items():
         for draft, agreements in entry["agreement"].items():
+            run = None if log is None else _arms(log.select(domain=domain), draft)
+            own_cost = None if log is None else Cost.from_log(run)
             for gamma in filter(None, gammas):  # γ = 0 is the control, it has nothing to predict
                 cell = {"domain": domain, "draft": draft, "gamma": gamma} | _predicted(cost, agreements, gamma)
-                if log is not None:
-                    cell |= _measured(cost, agreements, gamma, log.select(domain=domain), draft)
+                if run is not None:
+                    cell |= _measured(cost, own_cost, agreements, gamma, run)
                 cells.append(cell)
     return cells
+
+
+def _arms(log, draft):
+    """The requests of one draft, at every γ, together with the plain ones; ValueError if either is missing."""
+    chosen = [r for r in log.requests if r.arm in (draft, "plain")]
+    if {r.arm for r in chosen} != {draft, "plain"}:
+        raise ValueError(f"the run lacks the arm {draft!r} or the plain one in a domain of the acceptance record")
+    return RoundLog(log.environment, log.setup, chosen)
 
 
 def _predicted(cost, agreements, gamma):
@@ -156,8 +167,8 @@ def _predicted(cost, agreements, gamma):
         "committed_length": length,
         "t_round_ms": t_round * 1e3,
         "break_even_ms": length * cost.t_decode * 1e3,
-        "margin_ms": margin(length, cost.t_decode, t_round) * 1e3,
-        "speedup_steady": speedup(length, cost.t_decode, t_round),
+        "margin_ms": gain.margin(length, cost.t_decode, t_round) * 1e3,
+        "speedup_steady": gain.speedup(length, cost.t_decode, t_round),
         "speedup": float(totals[:, 0].sum() / totals[:, 1].sum()),
         "speedup_interval": interval(replicates),
     }
@@ -168,47 +179,33 @@ def _predicted_totals(cost, agreements, gamma):
     return np.array([(len(a) * cost.t_decode, cost.request(rounds_of(a, gamma))) for a in agreements])
 
 
-def _measured(cost, agreements, gamma, log, draft):
-    spec, plain = log.select(arm=draft, gamma=gamma).requests, log.select(arm="plain").requests
-    if not spec or not plain:
-        raise ValueError(
-            f"the run holds no plain request or none of draft {draft!r} with gamma = {gamma} in this domain"
-        )
-    by_prompt = {(r.prompt, r.repeat): r for r in plain}
-    pairs = [(by_prompt[r.prompt, r.repeat], r) for r in spec]  # plain and speculative times of one prompt
-    measured = np.array([(p.time, r.time) for p, r in pairs])
-    s = float(measured[:, 0].sum() / measured[:, 1].sum())
-    own_rounds = [list(zip(r.drafted, r.accepted, strict=True)) for r in spec]
-    own = np.array(
-        [(r.tokens * cost.t_decode, cost.request(rounds)) for r, rounds in zip(spec, own_rounds, strict=True)]
-    )
-    own_cost = Cost.from_log(_arms(log, draft))
-    swapped = _predicted_totals(own_cost, agreements, gamma)
+def _measured(cost, own_cost, agreements, gamma, run):
+    """The measured half of a cell. `own_cost` is the cost that the run itself showed, to tell the two errors apart."""
+    spec = [r for r in run.requests if r.gamma == gamma]
+    if not spec:
+        raise ValueError(f"the run holds no request with gamma = {gamma}; predict only what it measured")
+    plain = {(r.prompt, r.repeat): r.time for r in run.requests if r.gamma == 0}
+    measured = np.array([(plain[r.prompt, r.repeat], r.time) for r in spec])
+    rounds = [list(zip(r.drafted, r.accepted, strict=True)) for r in spec]
+    own = np.array([(r.tokens * cost.t_decode, cost.request(own)) for r, own in zip(spec, rounds, strict=True)])
     predicted = _predicted_totals(cost, agreements, gamma)
+    speedup = _ratio(measured)
     residuals = bootstrap([predicted, measured], lambda a, b: (a[:, 0] / a[:, 1]) / (b[:, 0] / b[:, 1]) - 1)
     return {
-        "measured_speedup": s,
+        "measured_speedup": speedup,
         "measured_interval": interval(bootstrap([measured], lambda t: t[:, 0] / t[:, 1], seed=1)),
         "measured_committed_length": sum(r.tokens for r in spec) / sum(r.rounds for r in spec),
         "measured_t_round_ms": sum(r.time for r in spec) / sum(r.rounds for r in spec) * 1e3,
         "requests": len(spec),
-        "residual_percent": 100 * (_ratio(predicted) / s - 1),
+        "residual_percent": 100 * (_ratio(predicted) / speedup - 1),
         "residual_interval_percent": [100 * v for v in interval(residuals)],
-        "cost_error_percent": 100 * (_ratio(own) / s - 1),
-        "acceptance_error_percent": 100 * (_ratio(swapped) / s - 1),
+        "cost_error_percent": 100 * (_ratio(own) / speedup - 1),
+        "acceptance_error_percent": 100 * (_ratio(_predicted_totals(own_cost, agreements, gamma)) / speedup - 1),
     }
 
 
 def _ratio(totals):
     return float(totals[:, 0].sum() / totals[:, 1].sum())
-
-
-def _arms(log, draft):
-    """The requests of one draft, at every γ, together with the plain ones."""
-    from specgain.records.roundlog import RoundLog
-
-    chosen = [r for r in log.requests if r.arm in (draft, "plain")]
-    return RoundLog(log.environment, log.setup, chosen)
 
 
 def summary(cells):
