@@ -1,4 +1,4 @@
-"""Every number in the prose of the chapters is either an input that is declared here, or is recomputed here.
+"""The chapters' numbers and data: every number in their prose is an input declared here, or is recomputed here.
 
 A number that stands in neither list fails, and so does a listed number that the text no longer holds.  Numbers that
 depend on a measurement do not stand in the prose at all: cells print them.  0, 1 and 2 alone are not looked at.
@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from specgain import acceptance, gain, length, quiz, round_time
+from specgain.records.roundlog import RoundLog
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PUBLISHED = ROOT / "tests" / "data" / "published"
@@ -270,3 +271,47 @@ def test_computed_numbers_are_right(chapter, printed):
     else:
         digits = len(printed.partition(".")[2])
         assert round(value, digits) == float(printed.replace("−", "-"))
+
+
+# ------------------------------------------------------------------------------------------ what their data show
+
+
+def recorded():
+    return RoundLog.read(ROOT / "notebooks" / "measurements" / "cpu-2core" / "rounds.json")
+
+
+@pytest.mark.claims("C1.1", "C1.2")
+def test_recorded_rounds_commit_the_prefix_and_one_token():
+    for request in recorded().requests:
+        assert [k + 1 for k in request.accepted] == request.committed  # nothing cut: the last draft is shortened
+        assert sum(request.committed) == request.output_tokens
+        assert request.output_tokens / (request.gamma + 1) <= request.rounds <= request.output_tokens
+
+
+@pytest.mark.claims("C2.4")
+def test_mean_length_of_changing_drafts_is_tokens_over_rounds():
+    law, gammas = acceptance.Acceptance.constant(0.8), (0, 2, 10)
+    mixed = sum(law.committed_length(g) for g in gammas) / 3  # as many rounds of each length, some without a draft
+    assert mixed < law.committed_length(4)  # the formula at the mean length promises too much
+    log = recorded()
+    committed = [tokens for request in log.requests for tokens in request.committed]
+    assert log.committed_length == sum(committed) / len(committed)
+    assert len({request.gamma for request in log.requests}) == 5
+
+
+@pytest.mark.claims("C2.8")
+def test_recorded_verification_is_neither_free_nor_n_steps():
+    times = {}
+    for request in recorded().requests:
+        for drafted, seconds in zip(request.drafted, request.t_verify, strict=True):
+            times.setdefault(drafted + 1, []).append(seconds)
+    mean = {n: sum(t) / len(t) for n, t in times.items() if len(t) > 100}
+    assert all(mean[1] < mean[n] < n * mean[1] for n in mean if n > 1) and max(mean) == 9
+
+
+def test_the_shown_passage_is_greedy_verification():
+    shown = json.loads((ROOT / "notebooks/measurements/cpu-2core/tokens.json").read_text(encoding="utf-8"))
+    drafted, target = shown["rounds"][4].values()
+    assert len(target) == len(drafted) + 1 == 9
+    assert [a == b for a, b in zip(drafted, target, strict=False)] == [False] + [True] * 7
+    assert (drafted[:3], target[0]) == ([" total", "_", "price"], " count")
