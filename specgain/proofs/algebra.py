@@ -41,6 +41,11 @@ class Recursion:
     def unfold(self, formula):
         return formula.replace(lambda e: head_of(e) == self.head, lambda e: self._at(*indices_of(e)))
 
+    def spelled(self):
+        """Return what it says, for comparison: first index, first value, and the step from a generic term."""
+        index, before = sp.Symbol("#i", integer=True, positive=True), sp.Symbol("#x")
+        return sp.Integer(self.first), sp.sympify(self.value), sp.sympify(self.step(index, before))
+
     def _at(self, index):
         shift, rest = index.as_coeff_Add()
         if rest == 0 and index == self.first:
@@ -61,6 +66,29 @@ class Definition:
         if isinstance(self.head, sp.Expr) and not isinstance(self.head, sp.IndexedBase):
             return formula.subs(self.head, self.body)
         return formula.replace(lambda e: head_of(e) == self.head, lambda e: sp.sympify(self.body(*indices_of(e))))
+
+    def spelled(self):
+        """Return what it says, for comparison: the body at a generic index."""
+        if not callable(self.body):
+            return (sp.sympify(self.body),)
+        generic = sp.symbols(f"#i:{self.body.__code__.co_argcount}", integer=True, positive=True)
+        return (sp.sympify(self.body(*generic)),)
+
+
+def same_notation(cited, here):
+    """Return True if a name means here what it means in a cited proof (whose first value may be any symbol)."""
+    pairs = zip(cited.spelled(), here.spelled(), strict=False)
+    return type(cited) is type(here) and all(a == b or (n == 1 and a.is_Symbol) for n, (a, b) in enumerate(pairs))
+
+
+def names_in(formulas, definitions):
+    """Return the heads that occur in the formulas, in what those stand for, and so on."""
+    heads, todo = set(), list(formulas)
+    while todo:
+        new = {head_of(t) for t in todo.pop().atoms(sp.Indexed, AppliedUndef)} - heads
+        heads |= new
+        todo += [formula for d in definitions if d.head in new for formula in d.spelled()]
+    return heads
 
 
 def head_of(e):

@@ -16,7 +16,7 @@ from itertools import permutations
 import sympy as sp
 
 from specgain.proofs import render
-from specgain.proofs.algebra import Definition, exact, normal, residual, unfold
+from specgain.proofs.algebra import Definition, exact, names_in, normal, residual, same_notation, unfold
 from specgain.proofs.points import counterexample
 from specgain.proofs.signs import Fact, known_sign
 
@@ -351,7 +351,15 @@ class Lemma(Step):
         gaps = [f"{self.proof_id} does not state {gives}" for gives in self.gives if gives not in stated]
         facts = [fact for premise in proof.premises for fact in premise.facts]
         unknown = [f.formula for f in facts if not context.sign(f.formula.subs(self.at), f.strict)]
-        return gaps + [f"the premise {formula} >= 0 of {self.proof_id} is not known here" for formula in unknown]
+        gaps += [f"the premise {formula} >= 0 of {self.proof_id} is not known here" for formula in unknown]
+        return gaps + [f"{head} means something else in {self.proof_id}" for head in self._other_names(proof, context)]
+
+    def _other_names(self, proof, context):
+        """Return the names that the cited relations rest on and that are defined differently here."""
+        cited = [part.definition for part in proof.parts if isinstance(part, Where)]
+        used = names_in(self.gives, cited)
+        here = {d.head: d for d in reversed(context.definitions)}
+        return [d.head for d in cited if d.head in used and not (d.head in here and same_notation(d, here[d.head]))]
 
     def teach(self, context):
         context.known.extend(_facts(self.gives, self.each))

@@ -5,7 +5,7 @@ The evaluator here writes every sum out and shares no rule with the normal form,
 
 import random
 from fractions import Fraction
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import product
 from operator import add, mul
 
@@ -14,7 +14,8 @@ from sympy.core.function import AppliedUndef
 
 from specgain.proofs.algebra import Definition, head_of, indices_of
 
-FRACTIONS = [Fraction(x) for x in "1/2 1/3 2 1 3/4 2/3 3 1/4 5/2 4/5 9/10 1/5 0 5 1/10 10".split()]
+UNIT = [Fraction(x) for x in "1/2 1/3 3/4 2/3 1/4 4/5 9/10 1/5 1/10 1 1 0 0".split()]  # most premises want these
+LARGE = [Fraction(x) for x in "2 3 5/2 5 10".split()]
 HOLDS = {"=": lambda x: x == 0, ">=": lambda x: x >= 0, ">": lambda x: x > 0}
 UNROLLED = 6  # premises "for every i" are checked for i up to the largest index in sight, at most this
 
@@ -59,14 +60,9 @@ class Point:
         return self.terms[head, index]
 
     def _defined(self, definition, written):
-        (index, *_) = indices_of(written)
-        if isinstance(definition, Definition):
-            return self.value(sp.sympify(definition.body(*indices_of(written))))
-        if index < definition.first:
+        if not isinstance(definition, Definition) and indices_of(written)[0] < definition.first:
             raise ZeroDivisionError(f"{written} lies before the first value")
-        if index == definition.first:
-            return self.value(sp.sympify(definition.value))
-        return self.value(sp.sympify(definition.step(index, written.subs(index, index - 1))))
+        return self.value(_written_out(definition, written))
 
     def _sum(self, e, limits, bound):
         """Return the sum or product written out; a reversed range takes its terms away (Karr's convention)."""
@@ -83,7 +79,8 @@ class Point:
         """Return a value for one symbol or sequence term that fits its assumptions."""
         if atom.is_integer:
             return Fraction(self.random.randint(1 if atom.is_positive else 0 if atom.is_nonnegative else -2, 4))
-        value = self.random.choice([x for x in FRACTIONS if x or not atom.is_positive])
+        pool = LARGE if self.random.random() < 0.2 else [x for x in UNIT if x] if atom.is_positive else UNIT
+        value = self.random.choice(pool)
         return value if atom.is_nonnegative or self.random.random() < 0.5 else -value
 
     def satisfies(self, facts):
@@ -97,7 +94,23 @@ class Point:
         seen = whole + [x for _, index in self.terms for x in index]
         last = min(UNROLLED, max(map(int, seen), default=0))
         points = product(*(range(1 if i.is_positive else 0, last + 1) for i in fact.each))
-        return [fact.formula.subs(dict(zip(fact.each, point, strict=True))) for point in points]
+        return [_instance(fact, point) for point in points]
+
+
+@lru_cache(maxsize=65536)
+def _written_out(definition, written):
+    """Return what a defined term, such as E(3), stands for (one step of it, for a recursion)."""
+    if isinstance(definition, Definition):
+        return sp.sympify(definition.body(*indices_of(written)))
+    (index,) = indices_of(written)
+    if index == definition.first:
+        return sp.sympify(definition.value)
+    return sp.sympify(definition.step(index, written.subs(index, index - 1)))
+
+
+@lru_cache(maxsize=65536)
+def _instance(fact, point):
+    return fact.formula.subs(dict(zip(fact.each, point, strict=True)))
 
 
 def _number(value):

@@ -40,7 +40,10 @@ class Fact:
 
 
 def _same_ray(e, formula):
-    return sp.expand(e.as_content_primitive()[1] - formula.as_content_primitive()[1]) == 0
+    return (
+        e.free_symbols == formula.free_symbols
+        and sp.expand(e.as_content_primitive()[1] - formula.as_content_primitive()[1]) == 0
+    )
 
 
 def _fits(value, symbol, facts):
@@ -91,18 +94,25 @@ def _known_sign(e, facts, strict):
     return False
 
 
-def _sign_of_terms(e, facts, strict):
-    """Return True if every term has the sign, or if a premise can be taken out of the sum and the rest has it."""
+def _sign_of_terms(e, facts, strict, depth=2):
+    """Return True if every term has the sign, or if up to two premises taken out of the sum leave such a rest."""
     if all(_known_sign(x, facts, False) for x in e.args):
         return not strict or any(_known_sign(x, facts, True) for x in e.args)
     if e.is_integer and (e.is_positive if strict else e.is_nonnegative):
         return True
-    premises = [f for f in facts if not f.each]
-    for fact in premises:
-        others = tuple(f for f in premises if f is not fact)
-        if _known_sign(e - fact.formula, others, strict and not fact.strict):
+    if any(f.covers(e, facts) for f in facts if f.strict or not strict):
+        return True
+    for fact in (f for f in facts if depth and not f.each and f.formula.free_symbols & e.free_symbols):
+        rest = e - fact.formula
+        if len(sp.Add.make_args(rest)) <= len(e.args) and _rest_has_sign(
+            rest, facts, strict and not fact.strict, depth - 1
+        ):
             return True
     return False
+
+
+def _rest_has_sign(rest, facts, strict, depth):
+    return _sign_of_terms(rest, facts, strict, depth) if rest.is_Add else _known_sign(rest, facts, strict)
 
 
 def _sign_of_product(factors, know):
