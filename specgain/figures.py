@@ -560,6 +560,153 @@ def _comparison(left, right, c, y):
     right.barh(y, 100 * c.residual, height=0.55, color=OTHER, alpha=0.6)
 
 
+# ------------------------------------------------------------------------------------------ how long, how wide
+
+
+@_styled
+def tokens_over_time(ledger, gammas):
+    """Return every length as a point (time of its round in ms, tokens it commits); speed is the slope from the origin.
+
+    One ray is plain decoding (one token per t_D): points above it win.  The other, green, goes through the best length
+    shown.  Lengths must be consecutive; each point bears its γ.
+    """
+    gammas, drawing = _consecutive(gammas), Drawing(3.2)
+    ax, step = drawing.subplots(), ledger.t_decode * 1e3
+    rows = [ledger.row(g) for g in gammas]
+    times, tokens = [row.t_round * 1e3 for row in rows], [row.committed_length for row in rows]
+    best = max(rows, key=lambda row: row.speedup)
+    right, top = 1.12 * max(*times, step), 1.18 * max(tokens)
+    for slope, colour, name in ((1 / step, INK, "plain decoding"), (best.speedup / step, GAIN, f"γ = {best.gamma}")):
+        x = min(right, top / slope)
+        ax.plot([0, x], [0, slope * x], color=colour, linewidth=1.1)
+        side = {"ha": "right", "va": "bottom"} if x < right else {"ha": "left", "va": "center"}
+        ax.annotate(
+            name, (x, slope * x), (3, 0), textcoords="offset points", color=colour, annotation_clip=False, **side
+        )
+    ax.plot(times, tokens, color=VERIFY, **PREDICTION)
+    ax.plot(best.t_round * 1e3, best.committed_length, "o", color=GAIN, markersize=9, markerfacecolor="none")
+    for number, (g, x, y) in enumerate(zip(gammas, times, tokens, strict=True)):
+        if len(gammas) < 10 or number % 2 == 0:
+            ax.annotate(str(g), (x, y), (2, -6), textcoords="offset points", va="top", size=7.5, color=VERIFY)
+    ax.set(xlim=(0, right), ylim=(0, top))
+    _axes(ax, "time of the round (ms)", "tokens committed, E[L] (tokens)", None)
+    places = "; ".join(f"γ = {r.gamma}: {r.t_round * 1e3:.1f} ms, {r.committed_length:.2f} tokens" for r in rows)
+    drawing.alt = (
+        f"Tokens of a round over its time, with the ray of plain decoding. The steepest ray meets γ = {best.gamma}, "
+        f"speedup {best.speedup:.2f}. {places}."
+    )
+    return drawing
+
+
+@_styled
+def trees(drafts):
+    """Return, for each {name: {path: survival}}, the drafted nodes level by level; a circle's area is the survival.
+
+    A path is a tuple of ranks, one per level: (0, 1) is the second choice behind the first choice.
+    """
+    sizes = [max(2, sum(len(path) == depth for path in tree)) for tree in _some(drafts, "drafts").values()
+             for depth in [max(map(len, tree))]]  # fmt: skip
+    drawing, said = Drawing(2.7), []
+    panels = drawing.subplots(1, len(drafts), sharey=True, width_ratios=[4 + size for size in sizes], squeeze=False)[0]
+    for ax, (name, tree) in zip(panels, drafts.items(), strict=True):
+        x = _across(tree)
+        for path, survival in tree.items():
+            ax.plot([x[path[:-1]], x[path]], [len(path) - 1, len(path)], color=OTHER, linewidth=0.8, zorder=1)
+            ax.scatter(x[path], len(path), s=130 * float(survival), color=GAIN, zorder=2)
+        ax.scatter(x[()], 0, s=40, marker="s", color=INK, zorder=2)
+        ax.set(xticks=[], yticks=range(max(map(len, tree)) + 1), title=name)
+        ax.margins(0.18, 0.1)
+        ax.spines["bottom"].set_visible(False)
+        length = float(1 + sum(tree.values()))
+        ax.set_xlabel(f"{len(tree)} nodes\n{length:.2f}\n(tokens)")
+        said.append(f"{name}: depth {max(map(len, tree))}, {len(tree)} nodes, {length:.2f} tokens per round")
+    panels[0].set_ylabel("depth (tokens)")
+    panels[0].invert_yaxis()
+    drawing.alt = f"Drafts as trees; the larger a circle, the likelier its path is accepted. {'. '.join(said)}."
+    return drawing
+
+
+def _across(tree):
+    """Return {path: x}, the root () included: leaves side by side, a parent in the middle of its children."""
+    places, free = {}, iter(range(len(tree) + 1))
+
+    def place(path):
+        below = [place(child) for child in sorted(tree) if len(child) == len(path) + 1 and child[:-1] == path]
+        places[path] = sum(below) / len(below) if below else next(free)
+        return places[path]
+
+    place(())
+    return places
+
+
+@_styled
+def verified_positions(ranges):
+    """Return the positions B·(γ + 1) that one step verifies under a schedule [[first, last, γ], …], and B·γ below it."""
+    drawing, said = Drawing(3.0), []
+    ax = drawing.subplots()
+    top = max(last * (gamma + 1) for _, last, gamma in _some(ranges, "ranges"))
+    for first, last, gamma in ranges:
+        ax.plot([first, last], [first * (gamma + 1), last * (gamma + 1)], color=VERIFY, linewidth=1.8)
+        ax.plot([first, last], [first * gamma, last * gamma], color=DRAFT, linewidth=1.3, linestyle=(0, (1, 1.4)))
+        ax.annotate(f"{last * (gamma + 1)}", (last, last * (gamma + 1)), (0, 3), textcoords="offset points", ha="center",
+                    color=VERIFY, size=7.5)  # fmt: skip
+        ax.axvline(last, color=INK, linewidth=0.6, alpha=0.25)
+        if last - first > 0.05 * ranges[-1][1]:
+            ax.text((first + last) / 2, 1.22 * top, f"γ = {gamma}", ha="center", va="top")
+        said.append(f"B = {first} to {last}: γ = {gamma}, at most {last * (gamma + 1)} positions")
+    last, gamma = ranges[-1][1:]
+    _beside(ax, last, last * (gamma + 1), "B(γ + 1)", VERIFY)
+    _beside(ax, last, last * gamma, "Bγ", DRAFT)
+    ax.set(xlim=(0, 1.02 * last), ylim=(-0.02 * top, 1.25 * top))
+    _axes(ax, "requests in the step, B (number)", "positions verified (tokens)", None)
+    drawing.alt = f"Positions verified per step by batch size. {'. '.join(said)}."
+    return drawing
+
+
+@_styled
+def length_by_text(cells, draft, note=""):
+    """Return one small panel per kind of text: predicted ○ and measured ● speedup over γ, the best of each ringed.
+
+    `cells` are those of `lab.committed()`; γ = 0 is plain decoding, S = 1 by definition.
+    """
+    groups, said = comparisons(cells, draft), []
+    high = (len(groups) + 1) // 2
+    drawing = Drawing(0.5 + 1.45 * high, note)
+    panels = drawing.subplots(high, 2, sharex=True, sharey=True, squeeze=False).ravel()
+    for ax, (domain, rows) in zip(panels, groups.items(), strict=False):
+        said.append(f"{domain}: {_speedups_over_length(ax, rows)}")
+        _axes(ax, "", "", None, title=domain)
+    for ax in panels[len(groups) :]:
+        ax.remove()
+    for place, ax in enumerate(panels[: len(groups)]):
+        ax.set_ylabel("" if place % 2 else "S (×)")
+        ax.set_xlabel("length γ (tokens)" if place >= len(groups) - 2 else "")
+        ax.tick_params(labelbottom=place >= len(groups) - 2)
+    drawing.alt = (
+        f"Speedup over length for every kind of text, predicted (open) and measured (filled). {'. '.join(said)}."
+    )
+    return drawing
+
+
+def _speedups_over_length(ax, rows):
+    """Draw S(γ) of the `Comparison` rows, with γ = 0 as 1; return in words which length is best."""
+    gammas, said = [0, *(int(row.name.removeprefix("γ = ")) for row in rows)], []
+    ax.axhline(1, color=INK, linewidth=0.8)
+    whiskers = [[0, *(row.measured - row.low for row in rows)], [0, *(row.high - row.measured for row in rows)]]
+    for key, style, colour, shift, around in (
+        ("predicted", PREDICTION, OTHER, -0.07, None),
+        ("measured", MEASUREMENT, VERIFY, 0.07, whiskers),
+    ):
+        values = [1.0, *(getattr(row, key) for row in rows)]
+        x = [place + shift for place in range(len(values))]
+        ax.errorbar(x, values, around, color=colour, **style)
+        top = max(range(len(values)), key=values.__getitem__)
+        ax.plot(x[top], values[top], "o", color=colour, markersize=10, markerfacecolor="none", markeredgewidth=1)
+        said.append(f"{key} best γ = {gammas[top]} with S = {values[top]:.2f}")
+    ax.set_xticks(range(len(gammas)), gammas)
+    return ", ".join(said)
+
+
 # ------------------------------------------------------------------------------------------ tokens of a round
 
 

@@ -20,6 +20,11 @@ COMPARED = {
     "json": [figures.Comparison("γ = 4", 2.0, 2.5, low=2.4, high=2.6), figures.Comparison("γ = 8", 3.3, 3.0)],
     "prose": [figures.Comparison("γ = 4", 1.1, 1.0, least=1.0, most=1.2)],
 }
+CELLS = [
+    {"domain": domain, "draft": "strong", "gamma": gamma, "speedup": 1 + 0.1 * gamma, "measured_speedup": 1.5,
+     "measured_interval": [1.4, 1.6], "speedup_interval": [1.0, 2.0]}
+    for domain in ("json", "prose", "viet") for gamma in (1, 2, 4)
+]  # fmt: skip
 DRAWN = {
     "speedup_curves": lambda: figures.speedup_curves({"cheap": CHEAP, "dear": DEAR}, range(1, 10)),
     "break_even_map": lambda: figures.break_even_map(CHEAP.round_time, 0.010, range(1, 9), point=(4, 0.8)),
@@ -31,6 +36,10 @@ DRAWN = {
     "round_times": lambda: figures.round_times(SAMPLES, 0.0091, note="Measured somewhere"),
     "verify_cost": lambda: figures.verify_cost(SAMPLES),
     "predicted_against_measured": lambda: figures.predicted_against_measured(COMPARED, note="a & b"),
+    "tokens_over_time": lambda: figures.tokens_over_time(CHEAP, range(1, 9)),
+    "trees": lambda: figures.trees({"chain": {(0,): 0.6, (0, 0): 0.36}, "wide": {(0,): 0.6, (1,): 0.2, (1, 0): 0.12}}),
+    "verified_positions": lambda: figures.verified_positions([[1, 64, 3], [65, 128, 1], [129, 512, 0]]),
+    "length_by_text": lambda: figures.length_by_text(CELLS, "strong"),
 }
 UNITS = re.compile(r"\(.+\)|^tokens( added| per ms)?$")
 
