@@ -28,6 +28,7 @@ from specgain.round_time import Table
 
 GAMMAS = (0, 1, 2, 4, 8)
 NEW_TOKENS = 96
+LEAST_PROMPTS = 3  # per domain; an interval needs some to resample
 PLAN, RESULT = "specgain.round-timing-plan/1", "specgain.round-timing/1"
 
 
@@ -81,7 +82,7 @@ def run_rounds(pair, prompt_set, prompts, gammas=GAMMAS, drafts=None, domains=DO
 
     The order of the arms rotates from prompt to prompt, so that a slow moment of the machine hits all arms alike. Arm
     "plain" is γ = 0; the others are named after their draft. `seconds` ends it early, after a whole prompt of every
-    domain. Requests that `log` already holds are kept and not run again. `progress(done, total, text)` reports;
+    domain, but not before LEAST_PROMPTS. Requests that `log` already holds are kept and not run again. `progress(done, total, text)` reports;
     `after_prompt(log)` may save. `log.setup["different_output"]` lists outputs that differ from plain decoding.
     """
     drafts = list(pair.drafts) if drafts is None else list(drafts)
@@ -101,7 +102,8 @@ def run_rounds(pair, prompt_set, prompts, gammas=GAMMAS, drafts=None, domains=DO
     begin = perf_counter()
     with _no_garbage_collection():
         for count, (repeat, i, domain) in enumerate(jobs):
-            if seconds is not None and domain == domains[0] and count and perf_counter() - begin > seconds:
+            late = seconds is not None and perf_counter() - begin > seconds
+            if late and domain == domains[0] and count >= LEAST_PROMPTS * len(domains):
                 break
             if (domain, i, repeat) not in done:
                 order = arms[count % len(arms) :] + arms[: count % len(arms)]
@@ -333,7 +335,7 @@ def read_plan(path):
     return plan
 
 
-def round_timing(plan, pair=None, resume=None, progress=None):
+def round_timing(plan, pair=None, progress=None):
     """Return (result, log): cost and acceptance from the calibration prompts, predictions, then the test run.
 
     `plan` is a dict of `make_plan`. The predictions stand in `result["predicted"]` with the time they were made, before
@@ -353,8 +355,7 @@ def round_timing(plan, pair=None, resume=None, progress=None):
         tight = measure_cost_tight(pair, plan["gammas"], context=middle)
         acceptance = measure_acceptance(pair, plan["acceptance_prompts"], **shape)
         predicted_on, predicted = _now(), predict(cost, acceptance, plan["gammas"])
-        limit = {"seconds": plan["run_seconds"], "resume": resume}
-        log = measure_run(pair, plan["run_prompts"], plan["gammas"], **limit, **shape)
+        log = measure_run(pair, plan["run_prompts"], plan["gammas"], seconds=plan["run_seconds"], **shape)
     finally:
         torch.set_num_threads(before)
     result = {"schema": RESULT, "plan": plan, "environment": log.environment, "load_average_after": _load_average()}

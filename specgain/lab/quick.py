@@ -32,13 +32,14 @@ def _measure(seconds, domains, draft, gammas, threads):
     torch.set_num_threads(threads)
     try:
         pair = measure.load_pair([draft])
-        cost, _ = measure.measure_cost(pair, 64, gammas, domains, seconds=0.35 * seconds)
-        acceptance = measure.measure_acceptance(pair, min(64, max(4, 2 * round(seconds))), domains)
-        log = measure.measure_run(pair, 64, gammas, domains=domains, seconds=0.35 * seconds)
+        shape, third = {"domains": domains, "new_tokens": 48}, seconds / 3
+        cost, _ = measure.measure_cost(pair, 64, gammas, seconds=third, **shape)
+        acceptance = measure.measure_acceptance(pair, min(64, max(8, 4 * round(seconds))), **shape)
+        log = measure.measure_run(pair, 64, gammas, seconds=third, **shape)
     finally:
         torch.set_num_threads(before)
     cells = predict(cost, acceptance, gammas, log)
-    note = f"measured now, {len(log.requests)} test requests"
+    note = f"measured now on {log.environment['device']}, {cells[0]['requests']} test prompts per text"
     return {"origin": "live", "environment": log.environment, "cost": cost.to_json(), "cells": cells,
             "summary": summary(cells), "note": note}  # fmt: skip
 

@@ -63,9 +63,10 @@ def test_progress_is_reported(tiny_pair):
     assert calls == [(1, 2, "test json"), (2, 2, "test json")]
 
 
-def test_no_time_left_still_means_one_prompt_of_every_domain(tiny_pair):
+def test_no_time_left_still_means_enough_prompts_of_every_domain(tiny_pair, monkeypatch):
+    monkeypatch.setattr(measure, "LEAST_PROMPTS", 2)
     log = measure.run_rounds(tiny_pair, "test", 3, seconds=0, **SHORT)
-    assert {(r.domain, r.prompt) for r in log.requests} == {(domain, 0) for domain in DOMAINS}
+    assert {(r.domain, r.prompt) for r in log.requests} == {(domain, i) for domain in DOMAINS for i in range(2)}
 
 
 def test_outputs_that_differ_are_reported_with_their_logit_gap(tiny_pair):
