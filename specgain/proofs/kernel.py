@@ -48,6 +48,12 @@ class Context:
             return sp.S.Zero
         return residual(unfold(normal(unfold(formula, self.definitions)), self.definitions))
 
+    def tied(self, each):
+        """Return why a step proved for a symbol may not be used for every value of it, as a list of reasons."""
+        premises = set().union(*(f.formula.free_symbols - set(f.each) for f in self.facts))
+        bodies = set().union(*(d.spelled()[0].free_symbols for d in self.definitions if isinstance(d.head, sp.Symbol)))
+        return [f"{x} is tied down by a premise or a definition" for x in _symbols(each) if x in premises | bodies]
+
     def sign(self, formula, strict):
         written_out = unfold(formula, self.definitions)
         return any(known_sign(e, self.known, strict) for e in (formula, written_out))
@@ -72,8 +78,11 @@ class Given:
 
 
 def _facts(relations, each):
-    each = () if each is None else each if isinstance(each, tuple) else (each,)
-    return [fact for relation in relations for fact in Fact.of(relation, each)]
+    return [fact for relation in relations for fact in Fact.of(relation, _symbols(each))]
+
+
+def _symbols(each):
+    return () if each is None else each if isinstance(each, tuple) else (each,)
 
 
 class Where:
@@ -83,6 +92,8 @@ class Where:
         self.words, self.definition = words, definition
 
     def enter(self, context):
+        if any(d.head == self.definition.head for d in context.definitions):
+            raise ValueError(f"{self.definition.head} is defined twice in one proof; take another letter")
         context.definitions.append(self.definition)
 
 
@@ -207,7 +218,7 @@ class AtLeast(Step):
         gaps += [f"no rule shows {term} >= 0" for term in self.because if not context.sign(term, False)]
         if self.strict and not any(context.sign(term, True) for term in self.because):
             gaps.append(f"no rule shows {sp.Add(*self.because)} > 0")
-        return gaps
+        return gaps + context.tied(self.each)
 
     def teach(self, context):
         context.known.extend(_facts([self.relation()], self.each))
@@ -234,10 +245,10 @@ class EveryOrder(AtLeast):
         self.quantities, self.ordered = quantities, ordered
 
     def gaps(self, context):
-        missing = [
-            f"{less} <= {more} is not a premise" for less, more in self.ordered if not context.sign(more - less, False)
-        ]
-        return missing + [gap for order in self.orders() if (gap := self._gap(order))]
+        signs = [f"{q} may be negative" for q in self.quantities if not q.is_nonnegative]
+        unknown = [pair for pair in self.ordered if not context.sign(pair[1] - pair[0], False)]
+        missing = [f"{less} <= {more} is not a premise" for less, more in unknown]
+        return signs + missing + [gap for order in self.orders() if (gap := self._gap(order))]
 
     def orders(self):
         """Return the orders, from least to greatest, that the given pairs allow."""
@@ -267,7 +278,8 @@ class Tangent(AtLeast):
             "slope": context.residual(slope.subs(self.x, self.at)),
         }
         gaps = [f"at {self.x} = {self.at} their {name} differs by {rest}" for name, rest in rests.items() if rest != 0]
-        return gaps if context.sign(bend, False) else [*gaps, f"no rule shows {bend} >= 0"]
+        gaps += [] if context.sign(bend, False) else [f"no rule shows {bend} >= 0"]
+        return gaps + context.tied(self.each)
 
 
 class Rising(Step):

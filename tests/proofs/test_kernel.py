@@ -5,7 +5,7 @@ import sympy as sp
 
 from specgain.proofs import kernel
 from specgain.proofs.acceptance import SURVIVAL
-from specgain.proofs.algebra import NotExact, Recursion, normal, residual
+from specgain.proofs.algebra import Definition, NotExact, Recursion, normal, residual
 from specgain.proofs.kernel import (
     AtLeast,
     Context,
@@ -20,6 +20,7 @@ from specgain.proofs.kernel import (
     Rising,
     SameSign,
     Tangent,
+    Where,
 )
 from specgain.proofs.signs import Fact, known_sign
 from specgain.proofs.symbols import a, a_, gamma, i, j, k, n, p, s_
@@ -103,6 +104,28 @@ def test_every_order_covers_all_orders():
     assert verdict(EveryOrder("", sp.Max(u, v), w, [u, v, w])) == "refuted"
     assert verdict(EveryOrder("", v, sp.Max(u, 0), [u, v], ordered=[(u, v)]), Given("", u <= v)) == "proved"
     assert verdict(EveryOrder("the order is not given", v, sp.Max(u, 0), [u, v], ordered=[(u, v)])) == "refuted"
+
+
+def test_every_order_refuses_quantities_that_may_be_negative():
+    assert verdict(EveryOrder("", sp.Max(x, y), sp.Min(x, y), [x, y])) == "undecided"
+
+
+def test_a_step_is_not_used_for_every_value_of_a_symbol_that_a_premise_ties_down():
+    u = sp.Symbol("u", nonnegative=True)
+    assert verdict(AtLeast("", u, 1, each=u), Given("", u >= 1)) == "undecided"
+    assert verdict(AtLeast("", u, 1), Given("", u >= 1)) == "proved"
+    assert verdict(AtLeast("", u + t, 0, each=u), Where("", Definition(t, u + 1))) == "undecided"
+
+
+def test_a_letter_means_one_thing():
+    with pytest.raises(ValueError, match="twice"):
+        kernel._run((Where("", Definition(t, x)), Where("", Definition(t, y))), ())
+
+
+def test_a_lemma_whose_names_mean_something_else_is_not_used():
+    other = Where("", Recursion(s_, 0, 1, lambda index, before: before / 2))
+    bounded = Given("", a_[i] <= 1, each=i)
+    assert verdict(Lemma("true here, but not what P5 says", "P5", s_[i] >= s_[i + 1]), bounded, other) == "undecided"
 
 
 def test_rising_needs_a_positive_slope():
