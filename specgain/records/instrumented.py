@@ -8,7 +8,7 @@ round number that does not rise starts a new one).
 from specgain.acceptance import estimate
 from specgain.records.roundlog import RequestLog, RoundLog, RoundLogError
 from specgain.records.source import RecordError, count, csv_rows, real, shown
-from specgain.records.summary import Record, Request, check
+from specgain.records.summary import GAMMA_MAX, Record, Request, check
 
 ENGINE = "specgain"
 COUNTS = {"num_candidates": "drafted", "n_matches": "accepted", "n_new": "committed"}
@@ -47,6 +47,8 @@ def _request(rows, index):
     columns = {field: [count(row[key], key) for row in rows] for key, field in COUNTS.items()}
     times = {field: [real(row.get(key) or 0.0, key) / 1e3 for row in rows] for key, field in TIMES.items()}
     gamma = max(columns["drafted"])
+    if gamma > GAMMA_MAX:
+        raise RecordError(f"num_candidates = {gamma}: above {GAMMA_MAX} no record is believed")
     cut = any(row.get("truncated_by") for row in rows)
     return RequestLog(
         id=str(index), arm="rounds", gamma=gamma, finish="length" if cut else "unknown", **columns, **times

@@ -17,7 +17,7 @@ import re
 
 from specgain.records.source import RecordError, Warn, count, real
 from specgain.records.summary import Record, Request, check
-from specgain.records.text import LeftOut, Printed, from_engine, rounds_behind
+from specgain.records.text import LeftOut, Printed, from_engine, rounds_behind, whole
 
 ENGINE = "llama.cpp"
 RATE = re.compile(r"^\s*(?:rate)?\s*= (\d\.\d+) \(\s*(\d{1,15}) accepted /\s*(\d{1,15}) generated\)(.*)$")
@@ -222,9 +222,9 @@ def speculative(text, name):
     if wanted or not decoded:
         raise RecordError(f"{name}: the block was cut, {', '.join(wanted) or 'decoded'} is missing")
     record = Record(ENGINE, "llamacpp-speculative", "examples, 2023-08 or later", "per run", name)
-    tokens = count(int(values["n_predict"]), "n_predict")
-    record.drafted, record.accepted = int(values["n_drafted"]), int(values["n_accept"])
-    record.details = {"gamma_max": int(values["n_draft"])}
+    counts = {key: whole(values[key], key) for key in ("n_draft", "n_predict", "n_drafted", "n_accept")}
+    tokens, record.drafted, record.accepted = (counts[key] for key in ("n_predict", "n_drafted", "n_accept"))
+    record.details = {"gamma_max": counts["n_draft"]}
     _check_block(record, float(values["accept"]), int(decoded[1]), tokens)
     record.rounds = record.rounds_all = tokens - record.accepted
     record.drafting_known, record.committed, record.decode_seconds = False, tokens, float(decoded[2])

@@ -9,8 +9,8 @@ from collections import Counter
 from dataclasses import replace
 from itertools import combinations
 
-from specgain.records import aiperf, instrumented, llamacpp, mlx, scrape, sglang, sweep, vllm, vllm_results
-from specgain.records.source import RecordError, Source, json_values, marked_lines, shown
+from specgain.records import aiperf, instrumented, llamacpp, lmstudio, mlx, scrape, sglang, sweep, vllm, vllm_results
+from specgain.records.source import RecordError, Source, Warn, json_values, marked_lines, shown
 from specgain.records.summary import Record, pool, summary
 
 LOGS = (vllm.LogV1, vllm.LogV0, sglang.DecodeLog, llamacpp.ServerLog)
@@ -21,6 +21,7 @@ MANY = (
     (sglang.is_meta, sglang.responses),
     (mlx.is_timings, mlx.responses),
     (llamacpp.is_timings, llamacpp.responses),
+    (lmstudio.is_response, lmstudio.responses),
     (instrumented.is_round, instrumented.rounds),
 )
 EACH = (
@@ -43,7 +44,11 @@ def read_file(path, gamma=None):
 
     `gamma` is the draft length, for records that do not tell it.
     """
-    source = Source(path)
+    return read_source(Source(path), gamma)
+
+
+def read_source(source, gamma=None):
+    """Return the Records and Scrapes of an open Source, and close it."""
     try:
         found = _read(source, gamma)
     finally:
@@ -59,7 +64,7 @@ def _read(source, gamma):
     head = source.section(place, 1 << 16)
     source.file.seek(place)
     if scrape.looks_like(head):
-        return scrape.scrapes(source)
+        return scrape.scrapes(source, [marker for kind in LOGS for marker in kind.markers if len(marker) > 10])
     start = head.lstrip()[:1]
     if start in ("{", "["):
         try:
@@ -71,7 +76,15 @@ def _read(source, gamma):
             return _read_log(source, gamma, error)
     if _is_csv(head):
         return _read_csv(source)
-    return _read_log(source, gamma)
+    try:
+        return _read_log(source, gamma)
+    except RecordError:
+        first, end, rest = head.partition("\n")
+        if not rest.lstrip().startswith("{"):
+            raise
+        source.file.seek(place + len((first + end).encode()))  # JSON lines whose first one was cut by a rotation
+        source.notes.append(Warn("left-out", f"{source.name}: the first line is no whole JSON and is left out"))
+        return _read_json(source)
 
 
 def _read_json(source):
@@ -187,7 +200,11 @@ def _read_csv(source):
 
 def runs(paths, gamma=None):
     """Return the runs that the files record, one Record each: scrapes paired, results put with their scrapes."""
-    found = [entry for path in paths for entry in read_file(path, gamma)]
+    return put_together([entry for path in paths for entry in read_file(path, gamma)])
+
+
+def put_together(found):
+    """Return the runs behind Records and Scrapes of any number of files."""
     records = [entry for entry in found if isinstance(entry, Record)]
     scrapes = [entry for entry in found if isinstance(entry, scrape.Scrape)]
     windows = _pair(scrapes, records) if scrapes else []

@@ -15,13 +15,14 @@ The text is parsed by prometheus-client (extra `records`).
 import re
 from dataclasses import dataclass, field
 
-from specgain.records.source import COUNT_MAX, RecordError, Warn, count, real
+from specgain.records.source import COUNT_MAX, RecordError, Warn, as_float, count, real
 from specgain.records.summary import Record, check
 
 PREFIX = {"vllm:": "vLLM", "sglang:": "SGLang", "llamacpp:": "llama.cpp"}
 SAMPLE = re.compile(r"^(vllm:|sglang:|llamacpp:)[A-Za-z0-9_:]*[{ ]", re.MULTILINE)
 UNUSED = re.compile(r"_(?:bucket|created)[{ ]")
-WHOLE = re.compile(r"[} ]\s*\d+\.0\s*$")
+METRIC = re.compile(r"\s*$|#|[A-Za-z_:][A-Za-z0-9_:]*(?:\{.*\})?\s+[0-9eE.+-]+(?:NaN|Inf)?(?:\s+-?\d+)?\s*$")
+WHOLE = re.compile(r"^\S*_(?:total|count)[{ ].*[} ]\s*\d+\.0\s*$")
 
 
 @dataclass
@@ -48,9 +49,16 @@ def looks_like(head):
     return bool(SAMPLE.search(head))
 
 
-def scrapes(source):
-    """Return the Scrapes in a file (several if it was appended to); raises RecordError for what is no scrape."""
-    lines, dropped = _wanted(source.whole(), source)
+def scrapes(source, markers=()):
+    """Return the Scrapes in a file (several if it was appended to); raises RecordError for what is no scrape.
+
+    `markers` are phrases of log lines: a file that has both is ambiguous.
+    """
+    text = source.whole()
+    both = next((marker for marker in markers if marker in text), None)
+    if both:
+        raise RecordError(f"{source.name}: metrics and log lines ({both!r}) in one file; split it")
+    lines, dropped = _wanted(text, source)
     engines = {PREFIX[SAMPLE.match(line)[1]] for line in lines}
     if len(engines) != 1:
         raise RecordError(f"{source.name}: metrics of {' and of '.join(sorted(engines)) or 'no known engine'}")
@@ -59,15 +67,18 @@ def scrapes(source):
         if key in found[-1]:
             found.append({})
         found[-1][key] = value
+    _one_model({key for samples in found for key in samples}, source)
     if any(set(samples) != set(found[0]) for samples in found):
         raise RecordError(f"{source.name}: a metric occurs twice in one scrape, with no telling which is right")
-    _one_model(found[0], source)
     return [Scrape(next(iter(engines)), source.name, samples, list(dropped)) for samples in found]
 
 
 def _wanted(text, source):
     """Return the lines that matter (no comments, no buckets), and warnings; a cut last line is left out."""
     lines = [line for line in text.splitlines() if SAMPLE.match(line) and not UNUSED.search(line)]
+    odd = sum(not METRIC.match(line) for line in text.splitlines())
+    if odd:
+        source.notes.append(Warn("left-out", f"{source.name}: {odd} lines are no metrics and are left out"))
     if text.endswith("\n") or not lines or not text.endswith(lines[-1]) or WHOLE.search(lines[-1]):
         return lines, []
     note = Warn("left-out", f"{source.name}: the last line has no line end and may be cut; left out")
@@ -83,7 +94,7 @@ def _samples(lines, source):
     try:
         for family in text_string_to_metric_families("\n".join(lines) + "\n"):
             for sample in family.samples:
-                yield (sample.name, tuple(sorted(sample.labels.items()))), sample.value
+                yield (sample.name, tuple(sorted(sample.labels.items()))), as_float(sample.value)
     except (ValueError, IndexError, KeyError) as error:
         raise RecordError(f"{source.name}: this is no Prometheus text ({error})") from None
 
@@ -189,7 +200,8 @@ def _vllm(out, scrape):
     requests = first if first is not None else (None if None in finished else sum(finished))
     if latency:
         out.rounds_all = _count(scrape, f"{latency}_count")
-        out.decode_seconds = real(scrape.total(f"{latency}_sum"), f"{latency}_sum")
+        total = scrape.total(f"{latency}_sum")
+        out.decode_seconds = None if total is None else real(total, f"{latency}_sum")
     if tokens is not None and requests is not None and out.rounds_all:
         out.committed = tokens - requests
     _vllm_details(out, scrape, tokens, requests)
@@ -207,17 +219,7 @@ def _vllm_details(out, scrape, tokens, requests):
         "engine_steps": _count(scrape, "vllm:iteration_tokens_total_count"),
         "preemptions": _count(scrape, "vllm:num_preemptions_total"),
         "prompt_tokens": _count(scrape, "vllm:prompt_tokens_total"),
-        "latency_ms": {
-            kind: {"mean": 1e3 * scrape.total(f"{name}_sum") / scrape.total(f"{name}_count")}
-            for kind, name in (
-                ("ttft", "vllm:time_to_first_token_seconds"),
-                ("tpot", "vllm:request_time_per_output_token_seconds"),
-                ("itl", "vllm:inter_token_latency_seconds"),
-                ("e2el", "vllm:e2e_request_latency_seconds"),
-                ("prefill", "vllm:request_prefill_time_seconds"),
-            )
-            if scrape.total(f"{name}_count")
-        },
+        "latency_ms": _latencies(scrape),
     }
     for _, labels in (key for key in scrape.samples if key[0] == "vllm:cache_config_info"):
         info = dict(labels)
@@ -231,10 +233,27 @@ def _vllm_details(out, scrape, tokens, requests):
         out.details["engines"] = [_one_engine(scrape, engine) for engine in engines]
 
 
+HISTOGRAMS = {
+    "ttft": "vllm:time_to_first_token_seconds", "tpot": "vllm:request_time_per_output_token_seconds",
+    "itl": "vllm:inter_token_latency_seconds", "e2el": "vllm:e2e_request_latency_seconds",
+    "prefill": "vllm:request_prefill_time_seconds",
+}  # fmt: skip
+
+
+def _latencies(scrape):
+    """Return {"ttft": {"mean": ms}, …} of the histograms that are there, sums over counts."""
+    found = {}
+    for kind, name in HISTOGRAMS.items():
+        samples, total = _count(scrape, f"{name}_count"), scrape.total(f"{name}_sum")
+        if samples and total is not None:
+            found[kind] = {"mean": 1e3 * real(total, f"{name}_sum") / samples}
+    return found
+
+
 def _one_engine(scrape, engine):
     rounds = _count(scrape, "vllm:spec_decode_num_drafts_total", engine=engine)
     accepted = _count(scrape, "vllm:spec_decode_num_accepted_tokens_total", engine=engine)
-    length = 1 + accepted / rounds if rounds else None
+    length = 1 + accepted / rounds if rounds and accepted is not None else None
     return {"engine": engine, "rounds": rounds, "committed_length_drafting_rounds": length}
 
 
@@ -276,7 +295,7 @@ def _sglang(out, scrape):
     for key in ("spec_accept_length", "spec_accept_rate"):
         value = scrape.total(f"sglang:{key}")
         if value is not None:
-            out.reported[key] = value
+            out.reported[key] = real(value, key)
     out.details["generation_tokens"] = _count(scrape, "sglang:generation_tokens_total")
     how = "meta_info of the responses: the gauges in /metrics show the last interval only"
     for key in ("rounds", "drafted", "accepted", "pooled_acceptance", "survival", "conditional", "committed_length"):

@@ -51,9 +51,10 @@ class DecodeLog:
             self.left_out.add(error)
 
     def _add(self, values, rank, is_cut):
-        throughput = decimal(values["gen throughput (token/s)"], "gen throughput")
-        if is_cut and not values["gen throughput (token/s)"].endswith(tuple("0123456789")):
-            raise RecordError("the line was cut")
+        throughput, half = number(values["gen throughput (token/s)"], "gen throughput")
+        if is_cut and half != 0.005:
+            raise RecordError("the line was cut within its throughput")
+        throughput = real(throughput, "gen throughput")
         running = whole(values["#running-req"], "#running-req")
         self.ranks.add(int(rank[1]) if rank else 0)
         if rank and int(rank[1]) != min(self.ranks):
@@ -247,7 +248,11 @@ def table(text, name):
         record.warn("left-out", f"{name}: the table has no closing line; what was cut off is missing")
         values = dict(list(values.items())[:-1])
     table_details(record, values)
-    length = decimal(values["Accept length"], "Accept length") if "Accept length" in values else None
+    length = (
+        real(decimal(values["Accept length"], "Accept length"), "Accept length", low=1.0)
+        if "Accept length" in values
+        else None
+    )
     _bench(record, length, values.get("Backend", ""))
     return record
 

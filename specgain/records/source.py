@@ -86,17 +86,20 @@ def shown(value, limit=60):
 class Source:
     """One file: `name` for messages, `file` to read bytes from, `notes` for what was odd about it.
 
-    Raises RecordError for a file that is missing, a folder, empty, compressed or binary.
+    `data` stands for the file's content where there is no file. Raises RecordError for a file that is missing, a folder, empty, compressed or binary.
     """
 
-    def __init__(self, path):
+    def __init__(self, path, data=None):
         self.path, self.name, self.notes = Path(path), str(path), []
         try:
-            self.file = open(self.path, "rb")
+            self.file = open(self.path, "rb") if data is None else io.BytesIO(data)
+        except (OSError, ValueError) as error:
+            raise RecordError(f"{self.name}: {getattr(error, 'strerror', None) or error}") from None
+        try:
+            head = self.file.read(4096)
+            self.file.seek(0)
         except OSError as error:
             raise RecordError(f"{self.name}: {error.strerror or error}") from None
-        head = self.file.read(4096)
-        self.file.seek(0)
         self._check_head(head)
 
     def _check_head(self, head):

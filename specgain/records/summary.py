@@ -14,12 +14,14 @@ turns it into rates by one set of definitions, whatever the engine calls them:
 """
 
 from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
 from statistics import NormalDist
 
 from specgain.acceptance import conditional, constant_acceptance, variance, wilson
-from specgain.records.source import RecordError, Warn
+from specgain.records.source import RecordError, Warn, shown
 
 Z = NormalDist().inv_cdf(0.975)
+GAMMA_MAX = 4096
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,11 @@ class Record:
 def check(record):
     """Return `record` if its counts agree with each other; raises RecordError that says which do not."""
     r, d, a, at = record.rounds, record.drafted, record.accepted, record.accepted_at
+    if (record.gamma or 0) > GAMMA_MAX:
+        raise RecordError(f"{record.name}: drafts of {record.gamma} tokens; above {GAMMA_MAX} no record is believed")
+    if None not in (record.committed, record.rounds_all):
+        if record.committed < record.rounds_all - max(1, len(record.requests)):
+            raise RecordError(f"{record.name}: {record.committed} tokens delivered in {record.rounds_all} rounds")
     if None not in (a, d) and a > d:
         raise RecordError(f"{record.name}: accepted = {a} exceeds drafted = {d}")
     if None not in (r, a, record.gamma) and a > r * record.gamma:
@@ -120,12 +127,19 @@ def check(record):
             raise RecordError(f"{record.name}: the positions add up to {sum(at)} accepted tokens, the total says {a}")
         if any(later > earlier for earlier, later in zip((r or max(at, default=0), *at), at, strict=False)):
             raise RecordError(f"{record.name}: more tokens accepted at a later position than before it: {list(at)}")
+    if record.survival and rises(record.survival, 1e-3):
+        raise RecordError(f"{record.name}: survival rises along the draft, {shown(str(record.survival))}; it cannot")
     if record.tokens_cut is not None and record.tokens_cut < 0:
         raise RecordError(
             f"{record.name}: {record.committed} tokens delivered, but {record.rounds_all} rounds with "
             f"{record.accepted or 0} accepted tokens can give no more than {record.rounds_all + (record.accepted or 0)}"
         )
     return record
+
+
+def rises(survival, slack=0.0):
+    """Return True if Pr(K ≥ i) rises with i by more than `slack` (rounding): no counter can do that."""
+    return any(later > earlier + slack + 1e-12 for earlier, later in pairwise(survival))
 
 
 def rates(record):
@@ -173,13 +187,8 @@ def _conditional(record):
     survival = _survival(record)
     if survival is None or record.mixed_widths:
         return None
-    try:
-        return tuple(
-            None if reached == 0 else a for reached, a in zip((1, *survival), conditional(survival), strict=False)
-        )
-    except ValueError as error:
-        record.warn("survival-rises", f"{record.name}: {error}")
-        return None
+    falling = tuple(accumulate(survival, min))  # rounded rates may rise by a unit of their last digit
+    return tuple(None if reached == 0 else a for reached, a in zip((1, *falling), conditional(falling), strict=False))
 
 
 def t_round(record):
@@ -269,7 +278,8 @@ def intervals(record, values):
             ]
             half = Z * (variance([a or 0.0 for a in values["conditional"]]) / r) ** 0.5
             mean = values["committed_length_drafting_rounds"]
-            found["committed_length_drafting_rounds"] = [mean - half, mean + half]
+            if mean is not None:
+                found["committed_length_drafting_rounds"] = [mean - half, mean + half]
     return found
 
 

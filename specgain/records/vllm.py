@@ -12,7 +12,7 @@ import re
 from datetime import datetime
 
 from specgain.records.source import RecordError
-from specgain.records.summary import Record, check
+from specgain.records.summary import Record, check, rises
 from specgain.records.text import (
     KEPT,
     LeftOut,
@@ -79,7 +79,7 @@ class LogV1:
             self.left_out.add(error)
             return
         self.found += 1
-        now = datetime.strptime("2000-" + stamp[1], "%Y-%m-%d %H:%M:%S") if stamp else None
+        now = _time(stamp[1]) if stamp else None
         seconds = (now - self.last).total_seconds() if now and self.last else None
         self.tick, self.last = (rate, running, seconds), now
         if "Swapped" in values or "Waiting" in values:  # the queues that each engine core prints
@@ -98,11 +98,14 @@ class LogV1:
             else None
         )
         length = number(values["Mean acceptance length"], "length") if "Mean acceptance length" in values else None
-        self.layouts.add(_layout_v1(values, is_cut))
+        if rates and rises(rates[0], 2 * rates[1]):
+            raise RecordError(f"survival rises along the draft, {rates[0]}; it cannot")
+        layout = _layout_v1(values, is_cut)
         _check_rate_v1(values, accepted, drafted)
         self._rounds(window, rates, length)
         self._time(window, values)
         self._add(window, rates)
+        self.layouts.add(layout)
 
     def _rounds(self, window, rates, length):
         """Find the number of rounds that the line does not print, from all that it prints."""
@@ -173,7 +176,7 @@ class LogV1:
             if self.places and record.rounds:
                 record.survival = tuple(place / record.rounds for place in self.places)
             self._warn()
-        else:
+        elif not self.left_out.lines:
             record.format = "vllm-log-plain"
         record.missing["committed_length"] = ALL_ROUNDS
         if record.rounds is None:
@@ -195,6 +198,14 @@ class LogV1:
                 f"the engine's throughput lines show about {(tokens - accepted) / rounds:.2f} times as many rounds as "
                 f"had a draft: E[L] over all rounds is near {length:.2f}, not {1 + accepted / rounds:.2f}",
             )
+
+
+def _time(text):
+    """Return the time of a stamp without a year, or None if it is no time."""
+    try:
+        return datetime.strptime("2000-" + text, "%Y-%m-%d %H:%M:%S")
+    except ValueError:
+        return None
 
 
 def _layout_v1(values, is_cut):

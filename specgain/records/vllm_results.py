@@ -13,7 +13,7 @@ import re
 
 from specgain.acceptance import estimate
 from specgain.records.source import RecordError, count, real, shown
-from specgain.records.summary import Record, Request, check
+from specgain.records.summary import Record, Request, check, rises
 from specgain.records.text import decimal, number, whole
 from specgain.records.vllm import ALL_ROUNDS, ENGINE
 
@@ -98,6 +98,8 @@ def _bench_counters(record, value):
             raise RecordError(f"{record.name}: per-position rates {shown(places)} are no list")
         record.survival = tuple(real(rate, "per-position rate", high=1) for rate in places)
         record.gamma = len(places)
+        if record.rounds and abs(sum(record.survival) - record.accepted / record.rounds) > 0.01 * len(places):
+            raise RecordError(f"{record.name}: the rates per position do not add up to accepted tokens per draft")
         record.accepted_at = _counts_of(record.survival, record.rounds, record.accepted)
 
 
@@ -348,7 +350,7 @@ def _check_printed(record, half):
     if record.survival is None or not record.rounds or record.accepted is None:
         return
     gap = abs(sum(record.survival) - record.accepted / record.rounds)
-    if gap > half * len(record.survival) + 1e-9:
+    if gap > half * len(record.survival) + 1e-9 or rises(record.survival, 2 * half):
         record.survival = record.gamma = None
         record.warn("left-out", f"{record.name}: the rates per position do not add up to accepted/rounds; left out")
 
@@ -360,7 +362,9 @@ OFFLINE = {
 
 def offline(text, name):
     """Return the Record of the offline example's printed block; `text` starts at its first line."""
-    values = dict(re.findall(r"^([a-z_ ]+?(?: \d+)?): (\S+)\s*$", text, re.MULTILINE))
+    whole_lines, _, last = text.rpartition("\n")  # a last line without its end may be cut
+    values = dict(re.findall(r"^([a-z_ ]+?(?: \d+)?): (\S+)\s*$", whole_lines, re.MULTILINE))
+    values |= dict(re.findall(r"^(acceptance at token \d+): (\d\.\d\d)$", last))
     record = Record(ENGINE, "vllm-offline-example", "examples of 0.10 to 0.2x", "per run", name)
     for key, label in OFFLINE.items():
         if label not in values:
@@ -373,6 +377,8 @@ def offline(text, name):
     if places and len({half for _, half in places}) == 1:
         record.survival, record.gamma = tuple(real(p, "acceptance", high=1) for p, _ in places), len(places)
         _check_printed(record, places[0][1])
+    if not record.survival:
+        record.missing["survival"] = record.missing["conditional"] = "the lines `acceptance at token …`, all of them"
     record.missing["committed_length"] = (
         "the number of requests, to subtract their first tokens, and the rounds without a draft; or " + ALL_ROUNDS
     )

@@ -147,6 +147,24 @@ def test_llamacpp_metrics(summarise):
     assert summary["survival"] == pytest.approx([0.8, 0.6, 0.4])
 
 
+def test_lm_studio_responses(summarise):
+    response = {
+        "usage": {"prompt_tokens": 66, "completion_tokens": 300, "total_draft_tokens_count": 492,
+                  "accepted_draft_tokens_count": 176, "rejected_draft_tokens_count": 316},
+        "stats": {"tokens_per_second": 17.5, "time_to_first_token": 1.1, "generation_time": 17.4},
+    }  # fmt: skip
+    summary = summarise(json.dumps(response))
+    assert (summary["engine"], summary["rounds_all"]) == ("LM Studio", 124)
+    assert summary["committed_length"] == pytest.approx(300 / 124) and summary["t_round_ms"] == pytest.approx(
+        17400 / 124
+    )
+    moved = {
+        "usage": {"completion_tokens": 40},
+        "stats": {"total_draft_tokens_count": 40, "accepted_draft_tokens_count": 30},
+    }
+    assert summarise(json.dumps(moved))["pooled_acceptance"] == 0.75
+
+
 META = {
     "text": "…",
     "meta_info": {

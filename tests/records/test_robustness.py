@@ -1,0 +1,198 @@
+"""Damaged and hostile records: an error with a reason, or the good part with what was left out named. Never nonsense."""
+
+import gzip
+import os
+import sys
+import time
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specgain.records.read import read_file, summary_of
+from specgain.records.source import LINE_MAX, RecordError
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # tests are modules without a package
+import fuzz  # noqa: E402
+
+V1 = fuzz.SEEDS["vllm_v1_0.11_plus_two_intervals.txt"]
+KEYS = "rounds rounds_all drafted accepted committed_length committed_length_drafting_rounds gamma t_round_ms".split()
+
+
+def codes(found):
+    return {warning["code"] for warning in found["warnings"]}
+
+
+def numbers(data):
+    """Return the top-level numbers of a summary, or {} if it is refused."""
+    try:
+        found = fuzz.read_bytes(data)
+    except RecordError:
+        return {}
+    return {key: found[key] for key in (*KEYS, "survival", "conditional") if found[key] is not None}
+
+
+@pytest.mark.parametrize("name", sorted(fuzz.SEEDS))
+def test_cut_anywhere_it_says_what_whole_lines_say(name):
+    """Each number of a file cut at any byte is a number of the file cut at the line before or after, or missing."""
+    data = fuzz.SEEDS[name][:2500]
+    seen = {}
+
+    def at(end):
+        if end not in seen:
+            seen[end] = numbers(data[:end])
+        return seen[end]
+
+    for cut in range(1, len(data), 1 if len(data) < 1300 or os.environ.get("SPECGAIN_LONG") else 7):
+        before, after = data.rfind(b"\n", 0, cut) + 1, data.find(b"\n", cut) + 1 or len(data)
+        allowed = [at(before), at(after)] if after < len(data) else [at(before), numbers(fuzz.SEEDS[name])]
+        for key, value in at(cut).items():
+            assert any(value == whole.get(key) for whole in allowed), f"cut at {cut}: {key} = {value}"
+
+
+def test_a_log_with_a_cut_last_line_keeps_its_good_lines():
+    first = V1.split(b"\n(APIServer pid=4242) INFO 02-03 12:00:20 [metrics")[0] + b"\n"
+    cut = V1[: V1.rindex(b"Per-position")]
+    found = fuzz.read_bytes(cut)
+    assert found["rounds"] == fuzz.read_bytes(first)["rounds"] == 410
+    assert "left-out" in codes(found) and "1 line is left out" in str(found["warnings"])
+
+
+def test_lines_that_contradict_themselves_are_left_out():
+    for old, new in (
+        (b"Accepted: 738", b"Accepted: 1738"),  # more than drafted
+        (b"Avg Draft acceptance rate: 60.0%", b"Avg Draft acceptance rate: 16.0%"),
+        (b"0.800, 0.600, 0.400", b"0.400, 0.600, 0.800"),  # survival cannot rise
+        (b"Mean acceptance length: 2.80", b"Mean acceptance length: 1.80"),
+        (b"Drafted: 1230 tokens", b"Drafted: 1230 tokens, Drafted: 1231 tokens"),
+        (b"Accepted: 738 tokens", b"Accepted: NaN tokens"),
+        (b"Accepted: 738 tokens", b"Accepted: -738 tokens"),
+        (b"Accepted: 738 tokens", b"Accepted: " + b"7" * 400 + b" tokens"),
+    ):
+        found = fuzz.read_bytes(V1.replace(old, new))
+        assert found["rounds"] == 190 and "left-out" in codes(found), new
+
+
+HOSTILE = {
+    "duplicate key": b'{"timings": {"predicted_n": 240, "predicted_ms": 1, "predicted_per_second": 1, "draft_n": 420, "draft_n": 42}}',
+    "negative": b'{"timings": {"predicted_n": -240, "predicted_ms": 1, "predicted_per_second": 1, "draft_n": 4}}',
+    "nan": b'{"timings": {"predicted_n": 240, "predicted_ms": NaN, "predicted_per_second": 1, "draft_n": 4}}',
+    "huge": b'{"timings": {"predicted_n": 1e300, "predicted_ms": 1, "predicted_per_second": 1, "draft_n": 4}}',
+    "digits": b'{"timings": {"predicted_n": ' + b"9" * 5000 + b', "predicted_ms": 1, "predicted_per_second": 1}}',
+    "accepted > drafted": b'{"timings": {"predicted_n": 240, "predicted_ms": 1, "predicted_per_second": 1, "draft_n": 4, "draft_n_accepted": 5}}',
+    "deep": b"[" * 100_000,
+    "deep object": b'{"a":' * 50_000,
+    "truncated": b'{"timings": {"predicted_n": 240, "predicted_ms": 1',
+    "text": b'{"timings": {"predicted_n": "240", "predicted_ms": 1, "predicted_per_second": 1}}',
+    "binary": b"\x7fELF\x00\x00\x01",
+    "gzip": gzip.compress(V1),
+    "empty": b"",
+    "blank": b" \n\t\n",
+    "long line": b"x" * (3 * LINE_MAX),
+    "only a bracket": b"[",
+    "list of lists": b"[[[[]]]]",
+    "html": b"<html><body>502 Bad Gateway</body></html>",
+    "one key only": b'{"num_candidates": 5}',
+    "rounds without a draft token": b'{"round": 0, "num_candidates": 99999999, "n_matches": 1, "n_new": 2}',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_input_is_refused_with_a_reason(kind):
+    with pytest.raises(RecordError) as caught:
+        fuzz.read_bytes(HOSTILE[kind])
+    assert "fuzzed" in str(caught.value) and len(str(caught.value)) < 600
+
+
+def test_paths_that_are_no_files(tmp_path):
+    for path in (tmp_path, tmp_path / "none", tmp_path / "a\0b"):
+        with pytest.raises(RecordError):
+            read_file(path)
+
+
+def test_a_million_characters_without_a_line_end_do_not_hide_the_lines_after_them():
+    found = fuzz.read_bytes(V1 + b"x" * (2 * LINE_MAX) + b"\n" + V1)
+    assert found["rounds"] == 1200 and "long-lines" in codes(found)
+    joined = fuzz.read_bytes(b"x" * 10**6 + b" " + V1)  # one long line, shorter than the limit
+    assert joined["rounds"] == 600
+
+
+def test_concatenated_logs_add_up_and_concatenated_json_is_a_list():
+    assert fuzz.read_bytes(V1 + V1)["rounds"] == 1200
+    timings = fuzz.SEEDS["llamacpp_server_timings_json.txt"].strip()
+    assert fuzz.read_bytes(timings * 3)["rounds"] == 270
+    found = fuzz.read_bytes(timings + b"\n" + timings[:-40])
+    assert found["rounds"] == 90 and "left-out" in codes(found)
+    found = fuzz.read_bytes(timings[40:] + b"\n" + timings + b"\n")  # a log that was rotated in the middle of a line
+    assert found["rounds"] == 90 and "left-out" in codes(found)
+
+
+def test_scrapes_of_a_restarted_server_and_of_another_server(tmp_path):
+    data = fuzz.SEEDS["vllm_v1_metrics_prometheus_before_after.txt"]
+    before, after = data.split(b"### scrape B (after)\n")
+    mixed = before + b"### scrape B (after)\n" + after.replace(b"5700.0", b"2900.0").replace(b"1900.0", b"990.0")
+    with pytest.raises(RecordError, match="rise in neither order"):
+        fuzz.read_bytes(mixed)
+    swapped = fuzz.read_bytes(after + before)
+    assert swapped["rounds"] == 1200  # the order is found by the counters
+    with pytest.raises(RecordError, match="several models"):
+        fuzz.read_bytes(data + before.replace(b"demo/target-8b", b"other"))
+    with pytest.raises(RecordError, match="occurs twice in one scrape"):
+        fuzz.read_bytes(before + before.splitlines(keepends=True)[3])
+    with pytest.raises(RecordError, match="in one file; split it"):
+        fuzz.read_bytes(before + V1)
+
+
+def test_counters_that_are_no_counts():
+    data = fuzz.SEEDS["vllm_v1_metrics_prometheus_before_after.txt"]
+    for value in (b"NaN", b"-5.0", b"1e400", b"+Inf", b"1900.5"):
+        with pytest.raises(RecordError):
+            fuzz.read_bytes(data.replace(b'drafts_total{engine="0",model_name="demo/target-8b"} 1900.0',
+                                         b'drafts_total{engine="0",model_name="demo/target-8b"} ' + value))  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------------------ fuzz
+
+
+def test_fuzz_sample():
+    counts = fuzz.run("sample", 1500)
+    assert counts["read"] > 300 and counts["refused"] > 300
+
+
+@pytest.mark.slow
+def test_fuzz_a_million():
+    """`make long`: 10⁶ inputs, other ones in every run; SPECGAIN_FUZZ sets another number."""
+    seed, wanted = f"{time.time_ns()}", int(os.environ.get("SPECGAIN_FUZZ", 1_000_000))
+    counts = fuzz.run(seed, wanted)
+    print(f"seed {seed}: {counts}")
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes(data):
+    fuzz.outcome(data)
+
+
+TEXTS = st.text(alphabet=st.sampled_from('{}[]":,0123456789.-eE abcndrftkl_\n'), max_size=200)
+
+
+@given(TEXTS, st.sampled_from(sorted(fuzz.SEEDS)))
+def test_any_text_before_a_record(text, name):
+    fuzz.outcome(text.encode() + b"\n" + fuzz.SEEDS[name][:3000])
+
+
+def test_memory_does_not_grow_with_the_log(tmp_path):
+    """Lines without a marker cost nothing, and only the first thousand windows are kept."""
+    path, metrics = tmp_path / "big.log", [line for line in V1.splitlines(keepends=True) if b"SpecDecoding" in line][0]
+    with open(path, "wb") as file:
+        for _ in range(3000):
+            file.write(
+                metrics + b"INFO:     127.0.0.1 - POST /v1/chat/completions 200 OK, and so on and on and on\n" * 9
+            )
+    tracemalloc.start()
+    found = summary_of([path])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found["rounds"] == 3000 * 410 and len(found["windows"]) == 1000
+    assert peak < 12e6, f"{peak / 1e6:.1f} MB"
