@@ -38,7 +38,7 @@ def main():
         return write(plan, lab.make_plan(lab.load_pair(), threads=arguments.threads))
     result, _ = lab.round_timing(lab.read_plan(plan), progress=show)
     write(arguments.folder / "round-timing.json", {"claims": CLAIMS} | result)
-    for name in ("summary", "summary_tight", "different_output", "disturbed_plain_requests"):
+    for name in ("summary", "summary_before", "summary_tight", "t_decode_by_block_ms", "different_output"):
         print(name, json.dumps(result[name]))
 
 

@@ -299,12 +299,16 @@ def disturbed(log, tolerance=0.10):
 # --- the planned experiment ----------------------------------------------------------------------------------------
 
 
-def make_plan(pair, gammas=GAMMAS, domains=DOMAINS, new_tokens=NEW_TOKENS, cost_prompts=6, acceptance_prompts=64,
-              run_prompts=64, run_seconds=390, threads=1):  # fmt: skip
+def make_plan(pair, gammas=GAMMAS, domains=DOMAINS, new_tokens=64, cost_prompts=9, acceptance_prompts=64,
+              run_prompts=36, blocks=9, threads=1):  # fmt: skip
     """Return what `round_timing` will measure and which cells it will predict: a dict to commit before the run.
 
-    The run takes up to `run_prompts` prompts per domain, as many as fit into `run_seconds`.
+    Numbers of prompts are per domain. Calibration and test alternate in `blocks` blocks, an equal part of each.
     """
+    if not 1 <= blocks <= min(cost_prompts, run_prompts):
+        raise ValueError(
+            f"blocks = {blocks} must be from 1 to the smaller number of prompts, {min(cost_prompts, run_prompts)}"
+        )
     drafts = list(pair.drafts)
     cells = [{"domain": d, "draft": name, "gamma": g} for d in domains for name in drafts for g in gammas if g]
     return {
@@ -318,7 +322,7 @@ def make_plan(pair, gammas=GAMMAS, domains=DOMAINS, new_tokens=NEW_TOKENS, cost_
         "cost_prompts": cost_prompts,
         "acceptance_prompts": acceptance_prompts,
         "run_prompts": run_prompts,
-        "run_seconds": run_seconds,
+        "blocks": blocks,
         "cells": cells,
     }
 
@@ -329,54 +333,73 @@ def read_plan(path):
     if plan.get("schema") != PLAN:
         raise ValueError(f"{Path(path).name} has schema {plan.get('schema')!r}; this version reads {PLAN!r}")
     wanted = {"weights", "threads", "gammas", "drafts", "domains", "new_tokens", "cells"}
-    wanted |= {"cost_prompts", "acceptance_prompts", "run_prompts", "run_seconds"}
+    wanted |= {"cost_prompts", "acceptance_prompts", "run_prompts", "blocks"}
     if missing := sorted(wanted - plan.keys()):
         raise ValueError(f"{Path(path).name} lacks {', '.join(missing)}; write it with make_plan")
     return plan
 
 
 def round_timing(plan, pair=None, progress=None):
-    """Return (result, log): cost and acceptance from the calibration prompts, predictions, then the test run.
+    """Return (result, log): cost and acceptance from the calibration prompts held against the run of the test prompts.
 
-    `plan` is a dict of `make_plan`. The predictions stand in `result["predicted"]` with the time they were made, before
-    the run's first request. `result` is JSON-ready; `log` is the whole `RoundLog` of the run.
+    Calibration and test take turns, since the speed of a shared machine drifts by the minute; they share no prompt and
+    no time. `result["cells"]` rests on the cost of all calibration blocks, `result["cells_before"]` on the first one
+    alone, which ended before the run began. `result` is JSON-ready; `log` is the whole `RoundLog` of the run.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(plan["threads"])
     try:
         pair = load_pair(plan["drafts"]) if pair is None else pair
         if pair.weights_hash != plan["weights"]:
-            raise ValueError(
-                f"the plan is for weights {plan['weights']}, these are {pair.weights_hash}; make a new plan"
-            )
+            found = f"these are {pair.weights_hash}; make a new plan"
+            raise ValueError(f"the plan is for weights {plan['weights']}, {found}")
         shape = {"domains": plan["domains"], "new_tokens": plan["new_tokens"], "progress": progress}
-        cost, cost_log = measure_cost(pair, plan["cost_prompts"], plan["gammas"], **shape)
+        acceptance = measure_acceptance(pair, plan["acceptance_prompts"], **shape)
         middle = pair.prompts("calibration")[plan["domains"][0]].shape[1] + plan["new_tokens"] // 2
         tight = measure_cost_tight(pair, plan["gammas"], context=middle)
-        acceptance = measure_acceptance(pair, plan["acceptance_prompts"], **shape)
-        predicted_on, predicted = _now(), predict(cost, acceptance, plan["gammas"])
-        log = measure_run(pair, plan["run_prompts"], plan["gammas"], seconds=plan["run_seconds"], **shape)
+        first, cost_log, log = _alternate(plan, pair, shape)
     finally:
         torch.set_num_threads(before)
+    costs = {"cost": Cost.from_log(cost_log), "cost_before": first, "cost_tight": tight}
     result = {"schema": RESULT, "plan": plan, "environment": log.environment, "load_average_after": _load_average()}
-    result |= {"cost": cost.to_json(), "cost_tight": tight.to_json(), "cost_requests": len(cost_log.requests)}
-    result |= {"acceptance": acceptance, "predicted_on": predicted_on, "predicted": predicted}
-    return result | _outcome(cost, tight, acceptance, plan["gammas"], log), log
+    result |= {name: cost.to_json() for name, cost in costs.items()} | {"acceptance": acceptance}
+    return result | _outcome(costs, acceptance, plan, cost_log, log), log
 
 
-def _outcome(cost, tight, acceptance, gammas, log):
-    cells = predict(cost, acceptance, gammas, log)
-    slow, plain = disturbed(log)
+def _alternate(plan, pair, shape):
+    """Return (`Cost` of the first block, calibration log, test log) of taking turns in `plan["blocks"]` blocks."""
+    logs, first = {"calibration": None, "test": None}, None
+    for block in range(1, plan["blocks"] + 1):
+        for which, prompts in (("calibration", plan["cost_prompts"]), ("test", plan["run_prompts"])):
+            share = prompts * block // plan["blocks"]
+            logs[which] = run_rounds(pair, which, share, plan["gammas"], log=logs[which], **shape)
+            first = Cost.from_log(logs[which]) if first is None else first
+    return first, *logs.values()
+
+
+def _outcome(costs, acceptance, plan, cost_log, log):
+    held = {name: predict(cost, acceptance, plan["gammas"], log) for name, cost in costs.items()}
     return {
-        "run_started_on": log.environment["date"],
-        "cells": cells,
-        "summary": summary(cells),
-        "summary_tight": summary(predict(tight, acceptance, gammas, log)),
-        "different_output": log.setup["different_output"],
-        "speculative_requests": sum(request.gamma > 0 for request in log.requests),
-        "disturbed_plain_requests": [slow, plain],
+        "cells": held["cost"],
+        "summary": summary(held["cost"]),
+        "cells_before": held["cost_before"],
+        "summary_before": summary(held["cost_before"]),
+        "summary_tight": summary(held["cost_tight"]),
+        "t_decode_by_block_ms": {
+            which: _by_block(one, plan["blocks"]) for which, one in (("calibration", cost_log), ("test", log))
+        },
+        "different_output": cost_log.setup["different_output"] + log.setup["different_output"],
+        "speculative_requests": sum(request.gamma > 0 for request in cost_log.requests + log.requests),
+        "disturbed_plain_requests": disturbed(log),
         "requests": request_totals(log),
     }
+
+
+def _by_block(log, blocks):
+    """Mean milliseconds per token of plain decoding, block by block: the drift of the machine."""
+    plain = log.select(arm="plain").requests
+    parts = np.array_split(np.array([request.time / request.tokens * 1e3 for request in plain]), blocks)
+    return [round(float(part.mean()), 3) for part in parts]
 
 
 def request_totals(log):

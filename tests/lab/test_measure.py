@@ -78,23 +78,35 @@ def test_outputs_that_differ_are_reported_with_their_logit_gap(tiny_pair):
 
 
 def test_the_whole_plan_gives_one_json_record(tiny_pair):
-    plan = measure.make_plan(tiny_pair, (0, 1, 3), ("json", "prose"), 12, 2, 3, 2)
+    plan = measure.make_plan(tiny_pair, (0, 1, 3), ("json", "prose"), 12, 2, 3, 3, 2)
     assert len(plan["cells"]) == 2 * 2 * 2
     result, log = measure.round_timing(plan, tiny_pair)
     again = json.loads(json.dumps(result))
-    assert [{k: c[k] for k in ("domain", "draft", "gamma")} for c in again["predicted"]] == plan["cells"]
-    assert [{k: c[k] for k in ("domain", "draft", "gamma")} for c in again["cells"]] == plan["cells"]
-    assert again["predicted_on"] <= again["run_started_on"] and again["different_output"] == []
-    assert again["summary"]["cells"] == 8 and again["speculative_requests"] == 2 * 2 * 4
-    assert len(again["requests"]["json/strong/3"]["rounds"]) == 2 and len(log.requests) == 2 * 2 * 5
-    for cell in again["cells"]:  # what was predicted before the run was not touched by it
-        before = next(p for p in again["predicted"] if all(p[k] == cell[k] for k in ("domain", "draft", "gamma")))
-        assert before["speedup"] == cell["speedup"]
+    for kind in ("cells", "cells_before"):
+        assert [{key: c[key] for key in ("domain", "draft", "gamma")} for c in again[kind]] == plan["cells"]
+    assert again["different_output"] == [] and again["speculative_requests"] == (2 + 3) * 2 * 4
+    assert again["summary"]["cells"] == again["summary_before"]["cells"] == again["summary_tight"]["cells"] == 8
+    assert len(again["requests"]["json/strong/3"]["rounds"]) == 3 and len(log.requests) == 3 * 2 * 5
+    assert {name: len(times) for name, times in again["t_decode_by_block_ms"].items()} == {"calibration": 2, "test": 2}
     assert torch.get_num_threads() == 1
 
 
+def test_calibration_and_test_take_turns(tiny_pair, monkeypatch):
+    calls, run_rounds = [], measure.run_rounds
+
+    def spy(pair, which, prompts, *arguments, **options):
+        calls.append((which, prompts))
+        return run_rounds(pair, which, prompts, *arguments, **options)
+
+    monkeypatch.setattr(measure, "run_rounds", spy)
+    measure.round_timing(measure.make_plan(tiny_pair, (0, 1), ("json",), 8, 2, 1, 3, 2), tiny_pair)
+    assert calls == [("calibration", 1), ("test", 1), ("calibration", 2), ("test", 3)]
+    with pytest.raises(ValueError, match="blocks = 3 must be from 1 to the smaller number of prompts, 2"):
+        measure.make_plan(tiny_pair, cost_prompts=2, run_prompts=3, blocks=3)
+
+
 def test_a_plan_is_tied_to_its_weights(tiny_pair, tmp_path):
-    plan = measure.make_plan(tiny_pair, (0, 1), ("json",), 12, 1, 1, 1) | {"weights": "other"}
+    plan = measure.make_plan(tiny_pair, (0, 1), ("json",), 12, 1, 1, 1, 1) | {"weights": "other"}
     with pytest.raises(ValueError, match="the plan is for weights other, these are"):
         measure.round_timing(plan, tiny_pair)
     path = tmp_path / "plan.json"
