@@ -489,7 +489,7 @@ class Proof:
         return tuple(self._mutant(mistake, wrong) for mistake, wrong in self.mutations.items())
 
     def _mutant(self, mistake, wrong):
-        checked = _run(tuple(self.build(**wrong)), (self.id,), MUTANT_TRIES)
+        checked = _run(self.build(**wrong), (self.id,), MUTANT_TRIES)
         if checked.status == "proved":
             return Mutant(mistake, False, 0, Verdict("proved", "the checker accepted it"))
         _, verdict = checked.verdicts[-1]
@@ -517,7 +517,7 @@ class Proof:
 
 
 def _run(parts, path, tries=PROOF_TRIES):
-    """Return `Checked` for a list of parts; a step sees the premises and definitions that stand before it."""
+    """Return `Checked` for parts in order; a step sees the premises and definitions that stand before it."""
     context, verdicts = Context(path=path), []
     for part in parts:
         if isinstance(part, Step):

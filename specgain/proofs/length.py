@@ -1,6 +1,6 @@
 """Theorems about the speculation length: step rule, one peak, the closed form, when any length gains, foresight."""
 
-from sympy import Function, IndexedBase, Integer, LambertW, Rational, Sum, Symbol, diff, exp, log, oo, symbols
+from sympy import Function, IndexedBase, Integer, LambertW, Rational, Sum, Symbol, diff, exp, log, oo, solve, symbols
 
 from specgain.acceptance import committed_length_constant
 from specgain.gain import margin, speedup
@@ -268,12 +268,23 @@ def closed_form_length(
     yield Human(
         r"$S$ rises up to $\gamma^*$ and falls after it, so no whole length beats both neighbours of $\gamma^*$."
     )
-    z = -exp(-1 - 19 * log(Rational(5, 4)))
-    yield Needed(
+    yield _other_branch()
+
+
+def _other_branch():
+    """Return the trap: a computer algebra system's own solution of the first-order condition is the other branch."""
+    x, lam, m = positive("x", "lambda", "m")
+    (root,) = solve(exp(-lam * x) * (1 + m + lam * x) - 1, x)
+    at = {lam: log(Rational(5, 4)), m: 19 * log(Rational(5, 4))}  # a = 4/5, c = 1/20
+    right = log(-LambertW(-exp(-1 - m), -1)) / lam
+    return Needed(
         r"the branch $W_{-1}$",
-        r"at $a=4/5$, $c=1/20$ the branch $W_0$ gives $\gamma=-24.46$, the branch $W_{-1}$ gives $7.857$.",
-        log(-LambertW(z)) / log(Rational(5, 4)) < -1,
-        log(-LambertW(z, -1)) / log(Rational(5, 4)) > 8,
+        r"at $a=4/5$, $c=1/20$ it gives $\gamma^*=7.857$; SymPy's `solve` returns the branch $W_0$ alone, "
+        r"$\gamma=-24.46$, "
+        r"even for an unknown declared positive.",
+        root.subs(at) < -23,
+        right.subs(at) > 8,
+        right.subs(at) < 9,
     )
 
 
