@@ -175,8 +175,8 @@ def marked_lines(source, markers):
     """
     for start, block in source.blocks():
         for at, marker in _places(block, markers):
-            begin = max(block.rfind(b"\n", 0, at), block.rfind(b"\r", 0, at)) + 1
-            end = block.find(b"\n", at)
+            begin, end = block.rfind(b"\n", 0, at) + 1, block.find(b"\n", at)
+            begin = block.rfind(b"\r", begin, at) + 1 or begin  # a progress bar overwrites its line
             yield marker, start + at, clean(block[begin : end if end >= 0 else len(block)]).rstrip(), end < 0
 
 

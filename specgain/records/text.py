@@ -1,8 +1,8 @@
 """Lines of the form "key: value, key: value" as engines print them, and what rounded numbers still tell exactly."""
 
 import re
-from dataclasses import dataclass
 from math import ceil, floor, inf
+from typing import NamedTuple
 
 from specgain.records.source import RecordError, Warn, count, real, shown
 
@@ -88,8 +88,7 @@ class LeftOut:
 # ------------------------------------------------------------------------- whole rounds behind rounded numbers
 
 
-@dataclass(frozen=True)
-class Printed:
+class Printed(NamedTuple):
     """A number as printed: the true one lies within `half` of `value`."""
 
     value: float

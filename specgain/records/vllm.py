@@ -10,6 +10,7 @@ Layouts and definitions were read in vLLM's own sources and documentation:
 
 import re
 from datetime import datetime
+from typing import NamedTuple
 
 from specgain.records.source import RecordError
 from specgain.records.summary import Record, check, rises
@@ -49,7 +50,8 @@ class LogV1:
         self.record.aggregation = "per log interval (reset after each line), pooled by counts"
         self.left_out, self.found, self.tick, self.last = LeftOut(), 0, None, None
         self.sums = {"rounds": 0, "drafted": 0, "accepted": 0}
-        self.places, self.layouts, self.unsure, self.seen = [], set(), 0, {"tokens": 0.0, "accepted": 0.0, "rounds": 0}
+        self.places, self.layouts, self.unsure = {}, set(), 0  # places: by draft length, rounds and rounds·rate
+        self.seen = {"tokens": 0.0, "accepted": 0.0, "rounds": 0}
 
     def feed(self, marker, line, is_cut):
         """Take one line that holds one of `markers`."""
@@ -64,7 +66,7 @@ class LogV1:
             self._engine_line(line)
         else:
             try:
-                self._spec_line(body, line, is_cut)
+                self._spec_line(body, is_cut)
             except RecordError as error:
                 self.left_out.add(error)
 
@@ -87,56 +89,40 @@ class LogV1:
         if "Preemptions" in values:
             self.record.details["preemptions_logged"] = True
 
-    def _spec_line(self, body, line, is_cut):
-        values = fields(body)
-        accepted = whole(values["Accepted"] if "Accepted" in values else "", "Accepted", "tokens")
-        drafted = whole(values["Drafted"] if "Drafted" in values else "", "Drafted", "tokens")
-        window = {"accepted": accepted, "drafted": drafted}
-        rates = (
-            numbers(values["Per-position acceptance rate"], "rate")
-            if "Per-position acceptance rate" in values
-            else None
-        )
-        length = number(values["Mean acceptance length"], "length") if "Mean acceptance length" in values else None
-        if rates and rises(rates[0], 2 * rates[1]):
-            raise RecordError(f"survival rises along the draft, {rates[0]}; it cannot")
-        layout = _layout_v1(values, is_cut)
-        _check_rate_v1(values, accepted, drafted)
-        self._rounds(window, rates, length)
-        self._time(window, values)
-        self._add(window, rates)
-        self.layouts.add(layout)
+    def _spec_line(self, body, is_cut):
+        line = _usual(body) or _by_keys(body, is_cut)
+        _check_line(line)
+        window = {"accepted": line.accepted, "drafted": line.drafted}
+        self._rounds(window, line)
+        self._time(window, line)
+        self._add(window, line)
 
-    def _rounds(self, window, rates, length):
+    def _rounds(self, window, line):
         """Find the number of rounds that the line does not print, from all that it prints."""
-        per_round = [Printed(length[0] - 1, length[1])] if length else []
+        per_round = [] if line.length is None else [Printed(line.length[0] - 1, line.length[1])]
         gamma = self.record.gamma
-        if rates:
-            per_round.append(Printed(sum(rates[0]), rates[1] * len(rates[0])))
-            gamma = gamma or len(rates[0])
-        if not window["drafted"]:
+        if line.rates:
+            gamma = len(line.rates)
+            per_round.append(Printed(sum(line.rates), line.rates_half * gamma))
+        if not line.drafted:
             window["rounds"] = 0
-            return
-        if not per_round and not gamma:
+        elif not per_round and not gamma:
             window["rounds"] = None
-            return
-        window["rounds"], low, high = rounds_behind(window["accepted"], window["drafted"], per_round, gamma)
-        if (low, high) != (window["rounds"],) * 2:
-            window["rounds_range"] = [low, high]
-            self.unsure += not window["accepted"]
+        else:
+            window["rounds"], low, high = rounds_behind(line.accepted, line.drafted, per_round, gamma)
+            if low != window["rounds"] or high != low:
+                window["rounds_range"] = [low, high]
+                self.unsure += not line.accepted
 
-    def _time(self, window, values):
+    def _time(self, window, line):
         """Add the length of the interval, from a count and its rate, and the rounds per second of the server."""
-        for name, tokens in (("Accepted", window["accepted"]), ("Drafted", window["drafted"])):
-            key = f"{name} throughput"
-            if tokens and key in values:
-                rate, half = number(values[key], key, "tokens/s")
-                if rate > 20 * half:  # the printed rate has at least two digits that count
-                    window["interval_s"] = tokens / rate
-                    if window["rounds"]:
-                        window["rounds_per_s"] = window["rounds"] / window["interval_s"]
-                        window["t_round_ms_if_one_request"] = 1e3 / window["rounds_per_s"]
-                    break
+        for tokens, rate in ((line.accepted, line.accepted_rate), (line.drafted, line.drafted_rate)):
+            if tokens and rate and rate[0] > 20 * rate[1]:  # the printed rate has at least two digits that count
+                window["interval_s"] = tokens / rate[0]
+                if window["rounds"]:
+                    window["rounds_per_s"] = window["rounds"] / window["interval_s"]
+                    window["t_round_ms_if_one_request"] = 1e3 / window["rounds_per_s"]
+                break
         if self.tick:
             window["running"] = self.tick[1]
             self._rounds_without_draft(window)
@@ -150,18 +136,19 @@ class LogV1:
             self.seen["accepted"] += window["accepted"]
             self.seen["rounds"] += window["rounds"]
 
-    def _add(self, window, rates):
+    def _add(self, window, line):
         self.found += 1
+        self.layouts.add(line.version)
         for key, total in self.sums.items():
             value = window[key]
             self.sums[key] = None if None in (total, value) else total + value
-        if rates and window["rounds"]:
-            self.places += [0.0] * (len(rates[0]) - len(self.places))
-            for i, rate in enumerate(rates[0]):
-                self.places[i] += rate * window["rounds"]
-            self.record.gamma = max(self.record.gamma or 0, len(rates[0]))
+        if line.rates and window["rounds"]:
+            places = self.places.setdefault(len(line.rates), [0, *(0.0 for _ in line.rates)])
+            places[0] += window["rounds"]
+            for i, rate in enumerate(line.rates, start=1):
+                places[i] += rate * window["rounds"]
         if len(self.record.windows) < KEPT:
-            self.record.windows.append(_window(window, rates))
+            self.record.windows.append(_window(window, line.rates))
 
     def records(self):
         """Return the Record as a one-element list; no record where no line could be used."""
@@ -173,8 +160,7 @@ class LogV1:
             for key, value in self.sums.items():
                 setattr(record, key, value)
             record.version = ", ".join(sorted(self.layouts))
-            if self.places and record.rounds:
-                record.survival = tuple(place / record.rounds for place in self.places)
+            self._survival()
             self._warn()
         elif not self.left_out.lines:
             record.format = "vllm-log-plain"
@@ -182,6 +168,24 @@ class LogV1:
         if record.rounds is None:
             record.missing["rounds"] = "the draft length: give --num-speculative-tokens if every draft had that length"
         return [check(record)]
+
+    def _survival(self):
+        """Pool the rates by position; logs in which the draft length changed have no one survival."""
+        record = self.record
+        if len(self.places) == 1 and record.rounds:
+            ((record.gamma, (_, *places)),) = self.places.items()
+            record.survival = tuple(place / record.rounds for place in places)
+        elif self.places:
+            record.gamma = max(self.places)
+            first = {k: places[1] / places[0] for k, places in self.places.items()}
+            spread = max(first.values()) - min(first.values())
+            noise = sum(0.25 / places[0] for places in self.places.values()) ** 0.5
+            moves = "; it moves with the draft length, which points to a fault" if spread > 3 * noise else ""
+            listed = ", ".join(f"{k}: {rate:.3f}" for k, rate in sorted(first.items()))
+            record.warn(
+                "draft-length-changes",
+                f"the draft length changes within the log; acceptance at the first position by length: {listed}{moves}",
+            )
 
     def _warn(self):
         if self.unsure:
@@ -208,7 +212,61 @@ def _time(text):
         return None
 
 
-def _layout_v1(values, is_cut):
+class Line(NamedTuple):
+    """What a metrics line prints; a pair is (value, half a unit of its last digit)."""
+
+    version: str
+    accepted: int
+    drafted: int
+    rates: tuple = ()
+    rates_half: float = 0.0
+    length: tuple | None = None
+    accepted_rate: tuple | None = None
+    drafted_rate: tuple | None = None
+    percent: tuple | None = None
+
+
+USUAL = re.compile(
+    r" Mean acceptance length: (\d{1,6}\.\d\d), Accepted throughput: (\d{1,9}\.\d\d) tokens/s, "
+    r"Drafted throughput: (\d{1,9}\.\d\d) tokens/s, Accepted: (\d{1,15}) tokens, Drafted: (\d{1,15}) tokens, "
+    r"Per-position acceptance rate: ((?:[01]\.\d{3}, )*[01]\.\d{3}), Avg Draft acceptance rate: (\d{1,3}\.\d)%$"
+)
+
+
+def _usual(body):
+    """Return the Line of the present layout, complete to the letter, or None; nine lines in ten cost this alone."""
+    match = USUAL.match(body)
+    if not match:
+        return None
+    length, accepted_rate, drafted_rate, accepted, drafted, rates, percent = match.groups()
+    return Line(
+        "0.11 or later", int(accepted), int(drafted), tuple(map(float, rates.split(", "))), 0.0005, (float(length), 0.005),
+        (float(accepted_rate), 0.005), (float(drafted_rate), 0.005), (float(percent), 0.05),
+    )  # fmt: skip
+
+
+def _by_keys(body, is_cut):
+    """Return the Line of any layout, read by its keys; raises RecordError for one that stops before its last key."""
+    values = fields(body)
+    pairs = {
+        name: number(values[key], key, unit)
+        for name, key, unit in (
+            ("length", "Mean acceptance length", ""), ("accepted_rate", "Accepted throughput", "tokens/s"),
+            ("drafted_rate", "Drafted throughput", "tokens/s"),
+        )
+        if key in values
+    }  # fmt: skip
+    rates = values.get("Per-position acceptance rate")
+    if rates is not None:
+        pairs["rates"], pairs["rates_half"] = numbers(rates, "rate")
+    for key in ("Draft acceptance rate", "Avg Draft acceptance rate"):
+        if key in values and values[key].lower() != "nan%":
+            pairs["percent"] = number(values[key], key, "%")
+    accepted, drafted = (whole(values.get(key, ""), key, "tokens") for key in ("Accepted", "Drafted"))
+    return Line(_layout(values, is_cut), accepted, drafted, **pairs)
+
+
+def _layout(values, is_cut):
     """Return the versions that print these keys; raises RecordError for a line that stops before its last key."""
     if "Accepted throughput" in values:
         last, version = "Avg Draft acceptance rate", "0.11 or later"
@@ -221,15 +279,16 @@ def _layout_v1(values, is_cut):
     return version
 
 
-def _check_rate_v1(values, accepted, drafted):
-    """Raise RecordError if the printed rate (in percent) is not accepted/drafted: the line was cut or altered."""
-    for key in ("Draft acceptance rate", "Avg Draft acceptance rate"):
-        if key in values and values[key].lower() != "nan%":
-            rate, half = number(values[key], key, "%")
-            if drafted and abs(100 * accepted / drafted - rate) > half + 1e-6:
-                raise RecordError(f"{key} {rate} % is not {accepted} of {drafted}")
-    if accepted > drafted:
-        raise RecordError(f"accepted {accepted} exceeds drafted {drafted}")
+def _check_line(line):
+    """Raise RecordError if the numbers of a line contradict each other: it was cut or altered."""
+    if line.accepted > line.drafted:
+        raise RecordError(f"accepted {line.accepted} exceeds drafted {line.drafted}")
+    if line.percent and line.drafted:
+        rate, half = line.percent
+        if abs(100 * line.accepted / line.drafted - rate) > half + 1e-6:
+            raise RecordError(f"acceptance rate {rate} % is not {line.accepted} of {line.drafted}")
+    if line.rates and (line.rates[0] > 1 or rises(line.rates, 2 * line.rates_half)):
+        raise RecordError(f"survival rises along the draft, {line.rates}; it cannot")
 
 
 def _window(window, rates):
@@ -237,10 +296,10 @@ def _window(window, rates):
     if window["rounds"]:
         window["committed_length_drafting_rounds"] = 1 + window["accepted"] / window["rounds"]
     if rates:
-        full = window["rounds"] and window["drafted"] == window["rounds"] * len(rates[0])
-        window["survival"] = list(rates[0])
-        before = (1.0, *rates[0])
-        window["conditional"] = [s / b if b else None for b, s in zip(before, rates[0], strict=False)] if full else None
+        full = window["rounds"] and window["drafted"] == window["rounds"] * len(rates)
+        window["survival"] = list(rates)
+        before = (1.0, *rates)
+        window["conditional"] = [s / b if b else None for b, s in zip(before, rates, strict=False)] if full else None
     return window
 
 
