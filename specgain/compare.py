@@ -156,6 +156,7 @@ class Comparison:
         if self.margin_interval:
             low, high = j["margin_interval_ms"]
             lines += ["", f"95 % interval of M: {low:.2f} to {high:.2f} ms."]
+        lines += _side_by_side(j)
         for title, entries in (
             ("Warnings", [f"`{w['code']}` {w['text']}" for w in j["warnings"]]),
             ("Missing", [f"`{key}`: {how}" for key, how in j["how_to_get"].items()]),
@@ -166,6 +167,23 @@ class Comparison:
         return "\n".join(lines) + "\n"
 
     _repr_markdown_ = to_markdown
+
+
+def _side_by_side(j):
+    """Return the table of latencies and capacity that both sides have, as Markdown lines."""
+    plain, spec = j["latency_ms"]["plain"], j["latency_ms"]["spec"]
+    rows = [
+        (f"{kind.upper()} {statistic}", plain[kind][statistic], spec[kind][statistic], "ms")
+        for kind in ("ttft", "tpot", "itl", "e2el")
+        for statistic in ("mean", "p95", "p99", "max")
+        if statistic in plain.get(kind, {}) and statistic in spec.get(kind, {})
+    ]
+    for what, key in (("KV cache", "kv_cache_tokens"), ("preemptions", "preemptions")):
+        values = [j["capacity"][side][key] for side in ("plain", "spec")]
+        if None not in values:
+            rows.append((what, *values, "tokens" if key == "kv_cache_tokens" else ""))
+    table = [f"| {what} | {_shown(a, unit)} | {_shown(b, unit)} |" for what, a, b, unit in rows]
+    return ["", "| | plain | speculative |", "|---|---|---|", *table] if rows else []
 
 
 HOW = {
@@ -216,14 +234,24 @@ def _side(records, speculative):
     if wrong:
         raise RecordError(f"{wrong[0].name}: this run made drafts, so it cannot be the plain side")
     kept = arms if arms and mixed_file else records
-    timed = [r for r in kept if seconds_per_token(r)[0] is not None]
-    context = [r for r in kept if r not in timed]
     if not kept:
         raise RecordError(f"the {name} side holds no run of that kind")
+    timed = _distinct([r for r in kept if seconds_per_token(r)[0] is not None])
+    if speculative and any(r.rounds_all for r in timed):  # one ledger: runs that do not know their rounds stand aside
+        timed = [r for r in timed if r.rounds_all]
     settings = {(r.workload.get("arm"), r.gamma) for r in timed if r.format == "roundlog"}
     if len(settings) > 1:
         raise RecordError(f"the {name} side holds several settings {sorted(settings, key=str)}; give one at a time")
-    return (timed, context) if timed else (kept, [])
+    return (timed, [r for r in kept if not any(r is run for run in timed)]) if timed else (kept, [])
+
+
+def _distinct(runs_):
+    """Return the runs without copies: a file given twice is no repeat."""
+    found = {}
+    for run in runs_:
+        key = (run.engine, run.decode_seconds, run.committed, run.tokens_per_second, tuple(run.requests[:9]))
+        found.setdefault(key if run.decode_seconds is not None else id(run), run)
+    return list(found.values())
 
 
 def _add_context(found, plain_context, spec_context):
@@ -451,6 +479,19 @@ def _warn_sides(found, add):
     sizes = [_capacity(side)["kv_cache_tokens"] for side in (found.plain_runs, found.spec_runs)]
     if None not in sizes and sizes[1] < sizes[0]:
         add(Warn("kv-capacity", f"the draft leaves room for {sizes[1]} tokens of KV cache instead of {sizes[0]}"))
+    lengths = {}  # E[L] of the runs that gave the same outputs
+    for run in found.spec_runs:
+        if run.outputs and committed_length(run):
+            lengths.setdefault(tuple(run.outputs), []).append(committed_length(run))
+    for again in lengths.values():
+        if max(again) > 1.1 * min(again):
+            add(
+                Warn(
+                    "warm-prompts",
+                    f"the same outputs came from E[L] = {min(again):.2f} and {max(again):.2f}: a drafter that remembers "
+                    "earlier answers has met these prompts before; restart the server between runs",
+                )
+            )
     if _capacity(found.spec_runs)["preemptions"]:
         add(Warn("preemptions", f"{_capacity(found.spec_runs)['preemptions']} preemptions on the speculative side"))
 

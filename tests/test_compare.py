@@ -82,6 +82,7 @@ def test_the_verdict_that_counters_would_flip_is_named():
 def test_report_for_people():
     text = compare(files("plain_b_repeat_c1"), files("draft26k3_repeat_c1")).to_markdown()
     assert text.startswith("**Verdict: slower**") and "| 299.5 ms |" in text and "- `plain_repeat`" in text
+    assert "| KV cache | 23,296 tokens | 12,416 tokens |" in text and "| TPOT mean |" in text
 
 
 def test_the_plain_side_must_be_plain():
@@ -120,6 +121,36 @@ def test_two_runs_without_counters_still_tell_the_speedup(tmp_path):
     found = compare([tmp_path / "plain"], [tmp_path / "spec"])
     assert found.speedup_decode == pytest.approx(1.1216, abs=1e-4)
     assert found.verdict == "cannot-tell" and found.committed_length is None
+
+
+def test_a_file_given_twice_is_no_repeat():
+    found = compare(files("plain_repeat_c1"), files("ngram3_repeat_c1"))
+    bench = [ENGINE / "bench/plain_repeat_c1.json"] * 2
+    twice = compare(bench, [ENGINE / "bench/ngram3_repeat_c1.json"] * 3)
+    assert twice.to_json()["runs"] == {"plain": 1, "spec": 1} and "plain_repeat" in twice.missing
+    assert found.verdict == twice.verdict == "faster"
+
+
+def test_records_that_do_not_count_rounds_stand_aside():
+    alone = compare(files("plain_repeat_c1"), files("ngram3_repeat_c1"))
+    extra = [ENGINE / "per_request/ngram3.json", ENGINE / "log/ngram3.log"]
+    found = compare([*files("plain_repeat_c1"), ENGINE / "log/plain.log"], [*files("ngram3_repeat_c1"), *extra])
+    assert found.to_json()["committed_length"] == alone.committed_length and found.verdict == alone.verdict
+    assert found.to_json()["runs"]["spec"] == 1
+
+
+def test_warm_prompts(tmp_path):
+    """The same outputs again with longer commits: the drafter remembers (suffix decoding does)."""
+    bench = json.loads((ENGINE / "bench/ngram3_repeat_c1.json").read_text()) | {"generated_texts": list("abcd")}
+    for name, keep in (("cold", 1.0), ("warm", 0.7)):
+        itls = [gaps[: int(keep * len(gaps))] for gaps in bench["itls"]]
+        accepted = sum(bench["output_lens"]) - 4 - sum(map(len, itls))
+        counters = {"spec_decode_accepted_tokens": accepted, "spec_decode_num_drafts": accepted,
+                    "spec_decode_draft_tokens": accepted, "spec_decode_acceptance_rate": 100.0,
+                    "spec_decode_per_position_acceptance_rates": None}  # fmt: skip
+        (tmp_path / f"{name}.json").write_text(json.dumps(bench | counters | {"itls": itls}))
+    found = compare([ENGINE / "bench/plain_repeat_c1.json"], [tmp_path / "cold.json", tmp_path / "warm.json"])
+    assert "warm-prompts" in codes(found)
 
 
 def test_repeats_of_results_without_detail_are_resampled_as_runs(tmp_path):

@@ -242,10 +242,13 @@ def _pair(scrapes, records):
 
 
 def _windows(scrapes):
-    """Yield (i, j, Record) for every two scrapes of which one can follow the other."""
+    """Yield (i, j, Record) for every two scrapes that can be the ends of one run."""
     for (i, a), (j, b) in combinations(enumerate(scrapes), 2):
         if scrape.follows(a, b) or scrape.follows(b, a):
-            yield i, j, scrape.window(a, b)
+            try:
+                yield i, j, scrape.window(a, b)
+            except RecordError:  # scrapes of different servers: their difference makes no sense
+                continue
 
 
 def _stem(name):

@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 from specgain.records.source import COUNT_MAX, RecordError, Warn, as_float, count, real
 from specgain.records.summary import Record, check
 
+COUNTERS = ("_total", "_count", "_sum")
 PREFIX = {"vllm:": "vLLM", "sglang:": "SGLang", "llamacpp:": "llama.cpp"}
 SAMPLE = re.compile(r"^(vllm:|sglang:|llamacpp:)[A-Za-z0-9_:]*[{ ]", re.MULTILINE)
-UNUSED = re.compile(r"_(?:bucket|created)[{ ]")
+UNUSED = re.compile(r"_bucket[{ ]")
 METRIC = re.compile(r"\s*$|#|[A-Za-z_:][A-Za-z0-9_:]*(?:\{.*\})?\s+[0-9eE.+-]+(?:NaN|Inf)?(?:\s+-?\d+)?\s*$")
 WHOLE = re.compile(r"^\S*_(?:total|count)[{ ].*[} ]\s*\d+\.0\s*$")
 
@@ -111,12 +112,14 @@ def _one_model(samples, source):
 
 
 def follows(before, after):
-    """Return True if `after` can be a later scrape of the same server: no counter fell."""
-    shared = [key for key in before.samples if key in after.samples and key[0].endswith(("_total", "_count", "_sum"))]
+    """Return True if `after` can be a later scrape of the same server: the same start, and no counter fell."""
+    shared = [key for key in before.samples if key in after.samples]
+    counters = [key for key in shared if key[0].endswith(COUNTERS)]
     return (
         before.engine == after.engine
-        and bool(shared)
-        and all(after.samples[key] >= before.samples[key] for key in shared)
+        and bool(counters)
+        and all(after.samples[key] >= before.samples[key] for key in counters)
+        and all(after.samples[key] == before.samples[key] for key in shared if key[0].endswith("_created"))
     )
 
 
@@ -133,7 +136,7 @@ def window(before, after):
             "scrapes are of different servers"
         )
     samples = {key: value - before.samples.get(key, 0.0) for key, value in after.samples.items()}
-    gauges = {key: value for key, value in after.samples.items() if not key[0].endswith(("_total", "_count", "_sum"))}
+    gauges = {key: value for key, value in after.samples.items() if not key[0].endswith(COUNTERS)}
     change = Scrape(after.engine, f"{before.name}, {after.name}", samples | gauges, before.warnings + after.warnings)
     return record(change, "counters differenced over two scrapes, engines added up")
 

@@ -135,6 +135,8 @@ def test_scrapes_of_a_restarted_server_and_of_another_server(tmp_path):
     mixed = before + b"### scrape B (after)\n" + after.replace(b"5700.0", b"2900.0").replace(b"1900.0", b"990.0")
     with pytest.raises(RecordError, match="rise in neither order"):
         fuzz.read_bytes(mixed)
+    with pytest.raises(RecordError, match="rise in neither order"):  # the counters rise, but the server began anew
+        fuzz.read_bytes(before + after.replace(b"1.7958712e+09", b"1.7958999e+09"))
     swapped = fuzz.read_bytes(after + before)
     assert swapped["rounds"] == 1200  # the order is found by the counters
     with pytest.raises(RecordError, match="several models"):
