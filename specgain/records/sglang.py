@@ -271,9 +271,39 @@ def bench(value, name):
         "generation_tokens": count(value.get("total_output_tokens"), "total_output_tokens"),
         "latency_ms": latencies(value),
     }
+    record.workload = {key: value.get(key) for key in WORKLOAD if value.get(key) is not None}
+    _bench_requests(record, value)
     length = value.get("accept_length")
     _bench(record, None if length is None else real(length, "accept_length", low=1.0), str(value.get("backend", "")))
     return record
+
+
+WORKLOAD = ("max_concurrency", "request_rate", "dataset_name", "num_prompts", "total_input_tokens")
+
+
+def _bench_requests(record, value):
+    """Read the lists of --output-details, if their gaps add up to the printed TPOT (some versions divide the gaps)."""
+    lens, gaps, tpot = (
+        value.get("output_lens"),
+        value.get("itls"),
+        record.details["latency_ms"].get("tpot", {}).get("mean"),
+    )
+    if not isinstance(lens, list) or not isinstance(gaps, list) or len(lens) != len(gaps) or not tpot:
+        return
+    rows = [
+        (count(n, "output_lens") - 1, sum(real(g, "itls") for g in gap))
+        for n, gap, error in zip(lens, gaps, value.get("errors") or [""] * len(lens), strict=False)
+        if not error and n
+    ]
+    rows = [(tokens, seconds) for tokens, seconds in rows if tokens > 0]
+    mean = sum(seconds / tokens for tokens, seconds in rows) / len(rows) if rows else 0.0
+    if abs(1e3 * mean / tpot - 1) > 0.02:
+        record.warn(
+            "gaps-unused", f"{record.name}: the gaps between chunks do not add up to the printed TPOT; left out"
+        )
+        return
+    record.requests = [Request(tokens, seconds) for tokens, seconds in rows]
+    record.committed, record.decode_seconds = sum(t for t, _ in rows), sum(s for _, s in rows)
 
 
 def _bench(record, length, backend):
@@ -292,7 +322,9 @@ def _bench(record, length, backend):
         f"{record.name}: the accept length is the server's average since it started; restart it before the run, or "
         "take meta_info of the run's own responses",
     )
-    if tpot:
+    if record.decode_seconds:
+        record.t_round = length * record.decode_seconds / record.committed
+    elif tpot:
         record.t_round = tpot * length / 1e3
     if tpot and itl and length > 1.2:
         divided = abs(itl / tpot - 1) < abs(itl / tpot - length)

@@ -27,8 +27,9 @@ SUMMARY_ONLY = "per-request lists: run `vllm bench serve` with --save-result --s
 
 
 def is_bench(value):
-    """Return True for the JSON of `vllm bench serve`."""
-    return isinstance(value, dict) and {"completed", "total_output_tokens", "duration"} <= set(value)
+    """Return True for the JSON of `vllm bench serve` (SGLang's has the retokenized count as well)."""
+    keys = set(value) if isinstance(value, dict) else set()
+    return {"completed", "total_output_tokens", "duration"} <= keys and "total_output_tokens_retokenized" not in keys
 
 
 def bench(value, name):

@@ -193,6 +193,27 @@ def test_sglang_meta_info_by_its_new_names(summarise):
     assert summary["committed_length"] == 2.5 and summary["accepted"] is None
 
 
+def bench_serving(gap, tokens_per_gap, length=None):
+    result = {
+        "backend": "sglang", "completed": 3, "duration": 9.0, "total_output_tokens": 303,
+        "total_output_tokens_retokenized": 300, "mean_tpot_ms": 20.0, "mean_itl_ms": 1e3 * gap, "max_concurrency": 1,
+        "output_lens": [101] * 3, "itls": [[gap] * (100 // tokens_per_gap)] * 3, "errors": [""] * 3,
+    }  # fmt: skip
+    return json.dumps(result | ({"accept_length": length} if length else {}))
+
+
+def test_sglang_bench_details_give_requests_if_they_add_up(summarise, tmp_path):
+    from specgain.records.read import read
+
+    for gap, step, requests in ((0.020, 1, 3), (0.050, 2, 0), (0.040, 2, 3)):  # per token; divided away; per chunk
+        path = tmp_path / "bench.json"
+        path.write_text(bench_serving(gap, step, 2.0))
+        record = read([path])
+        assert len(record.requests) == requests
+    assert summarise(bench_serving(0.020, 1, 2.0))["t_round_ms"] == pytest.approx(40.0)
+    assert summarise(bench_serving(0.020, 1))["committed_length"] is None
+
+
 def test_sglang_strict_rate_is_told_from_the_biased_one(summarise):
     line = (
         "[2026-05-01 10:00:0{}] Decode batch, #running-req: 2, #full token: 900, accept len: {}, accept rate: {}, "
