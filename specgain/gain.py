@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from specgain import _checks
-from specgain.acceptance import Acceptance, Interval, constant_acceptance
+from specgain.acceptance import Acceptance, constant_acceptance
 from specgain.round_time import RoundTime
 
 
@@ -114,29 +114,24 @@ def _check_rounds(committed, times):
         _checks.positive_time("times", time)
 
 
-def speedup_interval(spec_tokens, spec_times, plain_tokens, plain_times, level=0.95, resamples=4000, seed=0):
-    """Return the measured speedup with its percentile bootstrap interval, as an `Interval`.
+def bootstrap(groups, statistic, resamples=2000, seed=0):
+    """Return `resamples` bootstrap values of `statistic(*totals)` as a NumPy array; the same for the same seed.
 
-    Each argument has one entry per request: tokens committed in the decode phase and its seconds.  The two sides
-    are resampled independently, whole requests at a time (rounds of one request are not independent), and the
-    totals over totals are formed anew in each resample.  Needs NumPy.
+    `groups` is a list of arrays (requests, quantities), such as tokens and seconds per request.  Groups are resampled
+    independently, whole requests at a time, since the rounds of one request are not independent.  `statistic` gets for
+    each group an array (resamples, quantities) of sums, and so forms totals over totals anew.  Needs NumPy.
     """
     import numpy as np
 
     rng = np.random.default_rng(seed)
-    spec, spec_replicates = _resampled_rates(np, rng, spec_tokens, spec_times, resamples)
-    plain, plain_replicates = _resampled_rates(np, rng, plain_tokens, plain_times, resamples)
-    low, high = np.quantile(spec_replicates / plain_replicates, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(spec / plain), float(low), float(high), len(spec_tokens))
+    return statistic(*(rng.multinomial(len(g), np.full(len(g), 1 / len(g)), resamples) @ np.asarray(g) for g in groups))
 
 
-def _resampled_rates(np, rng, tokens, times, resamples):
-    """Return the pooled rate and `resamples` bootstrap replicates of it."""
-    _check_rounds(tokens, times)
-    totals = np.stack([np.asarray(tokens, float), np.asarray(times, float)], axis=1)  # (requests, 2)
-    n = len(totals)
-    sums = rng.multinomial(n, np.full(n, 1 / n), size=resamples) @ totals  # (resamples, 2)
-    return totals[:, 0].sum() / totals[:, 1].sum(), sums[:, 0] / sums[:, 1]
+def interval(values, level=0.95):
+    """Return the percentile interval [low, high] of bootstrap values."""
+    import numpy as np
+
+    return [float(end) for end in np.quantile(values, [(1 - level) / 2, (1 + level) / 2])]
 
 
 class Row(NamedTuple):

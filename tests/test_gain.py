@@ -103,14 +103,23 @@ def test_leviathan_table_4_with_interval_arithmetic():
     assert len(table) == 12 and nominal == 9
 
 
-def test_speedup_interval_contains_its_value_and_shrinks_with_requests():
-    rng = np.random.default_rng(0)
-    times = rng.gamma(20, 0.05, size=400)
-    narrow = gain.speedup_interval([200] * 400, times, [100] * 400, times)
-    wide = gain.speedup_interval([200] * 20, times[:20], [100] * 20, times[:20])
-    assert narrow.value == 2.0 and narrow.low < 2.0 < narrow.high
-    assert wide.high - wide.low > 2 * (narrow.high - narrow.low)
-    assert narrow == gain.speedup_interval([200] * 400, times, [100] * 400, times)  # deterministic by seed
+def test_bootstrap_interval_contains_the_value_and_shrinks_with_requests():
+    def speedup_interval(requests):
+        times = np.random.default_rng(0).gamma(20, 0.05, size=requests)
+        spec, plain = np.stack([np.full(requests, 200), times], 1), np.stack([np.full(requests, 100), times], 1)
+        rates = gain.bootstrap([spec, plain], lambda a, b: (a[:, 0] / a[:, 1]) / (b[:, 0] / b[:, 1]))
+        return gain.interval(rates)
+
+    narrow, wide = speedup_interval(400), speedup_interval(20)
+    assert narrow[0] < 2.0 < narrow[1] and wide[1] - wide[0] > 2 * (narrow[1] - narrow[0])
+    assert narrow == speedup_interval(400)  # deterministic by seed
+
+
+def test_bootstrap_matches_the_normal_interval_of_a_mean():
+    values = [[float(i % 10), 1.0] for i in range(400)]
+    low, high = gain.interval(gain.bootstrap([values], lambda s: s[:, 0] / s[:, 1]))
+    assert low == pytest.approx(4.5 - 1.96 * 2.872 / 20, abs=0.03)
+    assert high == pytest.approx(4.5 + 1.96 * 2.872 / 20, abs=0.03)
 
 
 @pytest.mark.parametrize(

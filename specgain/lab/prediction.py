@@ -107,25 +107,6 @@ def rounds_of(agreement, gamma):
     return rounds
 
 
-def bootstrap(columns, statistic, resamples=2000, seed=0):
-    """Return `resamples` values of `statistic(*totals)`, requests drawn with replacement.
-
-    `columns` is a list of groups that are drawn independently; a group is an array (requests, quantities), and
-    `statistic` gets for each group an array (resamples, quantities) of sums.
-    """
-    rng = np.random.default_rng(seed)
-    sums = []
-    for group in columns:
-        n = len(group)
-        sums.append(rng.multinomial(n, np.full(n, 1 / n), size=resamples) @ np.asarray(group, float))
-    return statistic(*sums)
-
-
-def interval(values, level=0.95):
-    """Return the percentile interval [low, high] of bootstrap values."""
-    return [float(v) for v in np.quantile(values, [(1 - level) / 2, (1 + level) / 2])]
-
-
 # --- prediction ----------------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specgain.lab.prediction import Cost, bootstrap, interval, predict, rounds_of, summary
+from specgain.lab.prediction import Cost, predict, rounds_of, summary
 from specgain.records.roundlog import RequestLog, RoundLog
 from specgain.round_time import Table
 
@@ -142,10 +142,3 @@ def test_without_a_run_there_is_a_prediction_but_no_summary():
     assert "measured_speedup" not in cells[0] and cells[-1]["speedup"] > 0
     with pytest.raises(ValueError, match="no measured cell"):
         summary(cells)
-
-
-def test_bootstrap_matches_the_normal_interval_of_a_mean():
-    values = [[float(i % 10), 1.0] for i in range(400)]
-    low, high = interval(bootstrap([values], lambda s: s[:, 0] / s[:, 1]))
-    assert low == pytest.approx(4.5 - 1.96 * 2.872 / 20, abs=0.03)
-    assert high == pytest.approx(4.5 + 1.96 * 2.872 / 20, abs=0.03)
