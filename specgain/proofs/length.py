@@ -364,14 +364,14 @@ def at_most_one_over_e(v, words, u, log_u, tangents):
         "the oracle's tokens without the bonus token": dict(bonus=0),
         "the exponent is f instead of f + 1": dict(power=0),
         "the mixture of lengths is not centred on the mean": dict(theta=lambda mu, f: 1 - mu + f),
-        "1/(2e) would do": dict(constant=2),
+        "the best length reaches 1 − 1/e² of the oracle": dict(order=2),
         "the ratio at a tie without the factor γ + 1": dict(times=0),
     },
     notes=r"Constant acceptance is needed: when half of the rounds accept nothing and half nearly everything, "
     r"foresight gains much more. "
     r"The bound with finite $n=\gamma+1$ is sharper: at most $1/(1-(n/(n+1))^{n+1})$ where lengths $n-1$ and $n$ tie.",
 )
-def foresight(bonus=1, power=1, theta=lambda mu, f: mu - f, constant=1, times=1):
+def foresight(bonus=1, power=1, theta=lambda mu, f: mu - f, order=1, times=1):
     mu, best, a = positive("mu", "S", "a")
     f = Symbol("f", integer=True, nonnegative=True)
     odds = mu / (1 + mu)
@@ -405,7 +405,7 @@ def foresight(bonus=1, power=1, theta=lambda mu, f: mu - f, constant=1, times=1)
         (best * (1 + c * mu) - mixed) / (1 + c * mu),
         (exp(-1) - odds ** (f + 1) * inner) * (1 + mu) / (1 + c * mu),
     ]
-    yield AtLeast("Together.", best, (1 - exp(-1) / constant) * oracle, because=final)
+    yield AtLeast("Together.", best, (1 - exp(-order)) * oracle, because=final)
     yield from _worst_cost(times)
     yield _mixed_acceptance()
 
