@@ -143,7 +143,7 @@ def _predicted(cost, agreements, gamma):
     flat = [r for request in rounds for r in request if r[0] == gamma]  # the shortened last rounds are not steady
     length = 1 + sum(k for _, k in flat) / len(flat)
     t_round = cost.round_time(full=sum(k == g for g, k in flat) / len(flat))(gamma)
-    replicates = bootstrap([totals], lambda s: s[:, 0] / s[:, 1])
+    replicates = gain.bootstrap([totals], lambda s: s[:, 0] / s[:, 1])
     return {
         "committed_length": length,
         "t_round_ms": t_round * 1e3,
@@ -151,7 +151,7 @@ def _predicted(cost, agreements, gamma):
         "margin_ms": gain.margin(length, cost.t_decode, t_round) * 1e3,
         "speedup_steady": gain.speedup(length, cost.t_decode, t_round),
         "speedup": float(totals[:, 0].sum() / totals[:, 1].sum()),
-        "speedup_interval": interval(replicates),
+        "speedup_interval": gain.interval(replicates),
     }
 
 
@@ -171,15 +171,15 @@ def _measured(cost, own_cost, agreements, gamma, run):
     own = np.array([(r.tokens * cost.t_decode, cost.request(own)) for r, own in zip(spec, rounds, strict=True)])
     predicted = _predicted_totals(cost, agreements, gamma)
     speedup = _ratio(measured)
-    residuals = bootstrap([predicted, measured], lambda a, b: (a[:, 0] / a[:, 1]) / (b[:, 0] / b[:, 1]) - 1)
+    residuals = gain.bootstrap([predicted, measured], lambda a, b: (a[:, 0] / a[:, 1]) / (b[:, 0] / b[:, 1]) - 1)
     return {
         "measured_speedup": speedup,
-        "measured_interval": interval(bootstrap([measured], lambda t: t[:, 0] / t[:, 1], seed=1)),
+        "measured_interval": gain.interval(gain.bootstrap([measured], lambda t: t[:, 0] / t[:, 1], seed=1)),
         "measured_committed_length": sum(r.tokens for r in spec) / sum(r.rounds for r in spec),
         "measured_t_round_ms": sum(r.time for r in spec) / sum(r.rounds for r in spec) * 1e3,
         "requests": len(spec),
         "residual_percent": 100 * (_ratio(predicted) / speedup - 1),
-        "residual_interval_percent": [100 * v for v in interval(residuals)],
+        "residual_interval_percent": [100 * v for v in gain.interval(residuals)],
         "cost_error_percent": 100 * (_ratio(own) / speedup - 1),
         "acceptance_error_percent": 100 * (_ratio(_predicted_totals(own_cost, agreements, gamma)) / speedup - 1),
     }
