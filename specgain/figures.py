@@ -654,9 +654,10 @@ def verified_positions(ranges):
         if last - first > 0.05 * ranges[-1][1]:
             ax.text((first + last) / 2, 1.22 * top, f"γ = {gamma}", ha="center", va="top")
         said.append(f"B = {first} to {last}: γ = {gamma}, at most {last * (gamma + 1)} positions")
-    last, gamma = ranges[-1][1:]
-    _beside(ax, last, last * (gamma + 1), "B(γ + 1)", VERIFY)
-    _beside(ax, last, last * gamma, "Bγ", DRAFT)
+    first, last, gamma = ranges[-1]
+    middle, away = (first + last) / 2, {"textcoords": "offset points", "ha": "right", "va": "bottom"}
+    ax.annotate("B(γ + 1)", (middle, middle * (gamma + 1)), (-4, 2), **away, color=VERIFY)
+    ax.annotate("Bγ", (middle, middle * gamma), (-4, 2), **away, color=DRAFT)
     ax.set(xlim=(0, 1.02 * last), ylim=(-0.02 * top, 1.25 * top))
     _axes(ax, "requests in the step, B (number)", "positions verified (tokens)", None)
     drawing.alt = f"Positions verified per step by batch size. {'. '.join(said)}."

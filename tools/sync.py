@@ -105,7 +105,7 @@ def console(command):
 FENCE = re.compile(r"^(?P<fence>`{3,}|:{3,})\{(?P<name>[\w:-]+)\}[ ]*(?P<title>[^\n]*)$")
 TITLES = {"prf:theorem": "Theorem", "prf:proof": "Proof", "prf:lemma": "Lemma", "prf:definition": "Definition"}
 GATES = {"exercise-start": "Exercise", "solution-start": "Solution"}
-SKIPPED = ("bibliography", "tableofcontents", "exercise-end", "solution-end")
+SKIPPED = ("bibliography", "tableofcontents", "exercise-end", "solution-end", "used-in")
 
 
 def plain_markdown(text, numbers):

@@ -6,6 +6,7 @@
 3. The front matter of a chapter (claims, minutes, ...) becomes a line under its title.
 4. MathJax comes from the installed package, and only the files that a page can load.
 5. The notebook twin of a chapter is what its download button gives.
+6. The theorem index says which pages use a theorem.
 """
 
 import hashlib
@@ -16,6 +17,8 @@ import time
 from pathlib import Path
 
 from docutils import nodes
+from sphinx import addnodes
+from sphinx.util.docutils import SphinxDirective
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CELLS_DEPEND_ON = ("specgain", "book/quizzes", "book/evidence", "notebooks/measurements", "requirements.txt")
@@ -150,8 +153,29 @@ def copy_twins(app, exception):
                 shutil.copy2(twin, target)
 
 
+# --- 6. where a theorem is used -------------------------------------------------------------------------------------
+
+
+class UsedIn(SphinxDirective):
+    """`{used-in} P9`: a line of links to the pages that show this proof, that is, have a cell with get("P9")."""
+
+    required_arguments = 1
+
+    def run(self):
+        line = nodes.paragraph("", "Used in ", classes=["used-in"])
+        for docname in sorted(self.env.found_docs - {self.env.docname}):
+            page = self.env.doc2path(docname)
+            self.env.note_dependency(page)
+            if f'get("{self.arguments[0]}")' in Path(page).read_text(encoding="utf-8"):
+                line += [nodes.Text(", ")] if len(line) > 1 else []
+                about = {"refdomain": "std", "reftype": "doc", "reftarget": f"/{docname}", "refdoc": self.env.docname}
+                line += addnodes.pending_xref("", nodes.inline("", docname), refexplicit=False, refwarn=True, **about)
+        return [line if len(line) > 1 else nodes.paragraph("", "No chapter uses it yet.", classes=["used-in"])]
+
+
 def setup(app):
     app.add_config_value("specgain_content_key", "", "env")  # a new key makes Sphinx read every page again
+    app.add_directive("used-in", UsedIn)
     app.connect("config-inited", set_cache)
     app.connect("config-inited", set_addresses)
     app.connect("doctree-read", add_facts)

@@ -82,3 +82,32 @@ def text(proof):
     lines += [f"    without “{n.premise}”: {n.why} {'✓' if n.holds() else '✗'}" for n in proof.needed]
     lines += [f"  mutant: {m.mistake}: {_fate(m, latex=False)}" for m in proof.mutants]
     return "\n".join([*lines, f"    source: {proof.source}"])
+
+
+def entry(proof):
+    """Return the index entry of a proof as Markdown: statement, premises, where it comes from, counts, "
+    "what breaks it."""
+    result = proof.prove()
+    words = ["1 step" if result.machine_steps == 1 else f"{result.machine_steps} steps", "checked by machine,"]
+    words += [f"{result.human_steps or 'none'} argued in words;"]
+    words += [f"{result.mutants_rejected} of {result.mutants_total} wrong variants refuted."]
+    lines = [proof.says, "", "*Premises*", ""]
+    lines += [f"- {premise.words}" for premise in proof.premises] or ["- none"]
+    lines += ["", f"*Status:* {proof.source}", "", f"*Account:* **{result.status}**, {' '.join(words)}"]
+    shown = next((m for m in proof.mutants if m.rejected and m.verdict.values), proof.mutants[0])
+    lines += ["", f"*Break it:* {shown.mistake}. Then {_fate(shown, latex=True)}."]
+    lines += [f"\n*Without “{n.premise}”:* {n.why} {'✓' if n.holds() else '✗'}" for n in proof.needed]
+    return "\n".join(lines)
+
+
+def account(proofs):
+    """Return the account of many proofs as one Markdown table, with the sums in its last row."""
+    results = [proof.prove() for proof in proofs]
+    lines = ["| theorem | by machine | in words | mutants refuted | status |", "|---|---:|---:|---:|---|"]
+    lines += [
+        f"| {proof.id}. {proof.title} | {r.machine_steps} | {r.human_steps} | {r.mutants_rejected} | {r.status} |"
+        for proof, r in zip(proofs, results, strict=True)
+    ]
+    sums = [sum(getattr(r, key) for r in results) for key in ("machine_steps", "human_steps", "mutants_rejected")]
+    proved = sum(r.status == "proved" for r in results)
+    return "\n".join([*lines, f"| together | {' | '.join(map(str, sums))} | {proved} of {len(results)} proved |"])

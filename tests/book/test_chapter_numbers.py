@@ -109,6 +109,10 @@ def burdened(gamma):
     return acceptance.committed_length_constant(0.8, gamma) / (1.9 + 0.05 * gamma)
 
 
+def straight(a, gamma):
+    return acceptance.committed_length_constant(a, gamma) / (1 + 0.05 * gamma)
+
+
 def needed(cost, gamma):
     return gain.break_even_acceptance(gamma, 10, worked(cost, gamma).t_round)
 
@@ -132,18 +136,36 @@ def run(name):
     return next(r for r in runs if r["spec"] == name)
 
 
-FROM_HERE = (column, errors, implied, worked, pooled, split, stairs, burdened, needed, affine, wrong_branch, run)
+FROM_HERE = (
+    column,
+    errors,
+    implied,
+    worked,
+    pooled,
+    split,
+    stairs,
+    burdened,
+    straight,
+    needed,
+    affine,
+    wrong_branch,
+    run,
+)
 NAMES = quiz.library_names() | {f.__name__: f for f in FROM_HERE}
 
 # inputs: numbers that a chapter sets, quotes or counts with; nothing is computed to get them
 GIVEN = {
     "01-commit": "3 4 5 6 8 80 95 96 100 1,000 0.15 1.2 0.05 4,687 12,368 16,994 50 2,000 5,100 7,020",
-    "02-ledger": "3 4 5 8 10 12 14 18 20 30 32 0.5 1.5 95 0.4 0.8 0.9 1/2 1/4 1/10 9/10 2.4 1.2 16 "
+    "02-ledger": "3 4 5 8 10 12 14 18 20 30 32 0.5 1.5 95 0.4 0.8 0.9 1/2 1/4 1/10 9/10 2.4 1.2 16 300 1.96 "
     "0.739 0.478 0.261 0.174 0.130 0.087 0.043 2.91",
+    "03-length": "0.95 0.2 4 12 0.8 10 0.7 0.1 0.05 5 0.9 0.02 0.3 8 3/5 1/5 3 95 16 64 128 129 0.08 0.5 0.6 0.999 1/2 "
+    "1/10 200 20 50 150 32 256 3.5 3.6",
+    "prove-it": "0.8 12",
     "08-worked-ledger": "10 0.8 4 8 0.7 0.1 5 60 50 0.05 0.68 0.9 0.02 0.3 3 0.65 3.1 12 6 7 95 ",
     "quizzes/01": "0.7 2.76 2.90 60 100 0.05 0.15 1.2 2,000 5,100 50 7,020",
     "quizzes/02": "0.25 0.45 0.70 10 0.80 0.85 0.5 0.416 16 2.5 20 24 25 70 1.3 1.5 40 64 1/2 1/4 12 14 18 2.4 "
     "0.043 0.087 0.130 0.174 0.261 0.478 0.739",
+    "quizzes/03": "0.5 0.9 0.8 0.92 30 0.6 0.2 64 128 200 100 65 129 40 256 0.7 16 1/2 1/5 1/10 33 20 50 150 12 10",
     "quizzes/08": "0.8 10 0.5 0.7 0.9 0.20 0.30 1.31 1.35 1.36 12 0.65 3.1 0.05",
 }
 # everything else, with the formula that gives it
@@ -186,6 +208,8 @@ COMPUTED = {
         "1.28": "(1 + 10) / (1 / 4 + 10 / 1.2)",
         "160": "32 * (4 + 1)",
         "153": "312e12 / 2.039e12",
+        "1,898": "ceil((1.96 / 0.01) ** 2 * variance_constant(0.8, 1) / committed_length_constant(0.8, 1) ** 2)",
+        "16,690": "ceil((1.96 / 0.01) ** 2 * variance_constant(0.8, 8) / committed_length_constant(0.8, 8) ** 2)",
         "2.86": "run('ngram3_repeat_c1')['wrong_speedup_with_counter_length']",
         "1.70": "run('ngram3_repeat_c1')['speedup_from_ledger']",
         "1.31": "run('ngram3_chat_c4')['wrong_speedup_with_counter_length']",
@@ -201,6 +225,33 @@ COMPUTED = {
         "9": "18 / 2",
         "7": "14 / 2",
     },
+    "03-length": {
+        "0.575": "(0.95 + 0.2) / 2",
+        "21": "affine(0.95, 1.0, 0.05)",
+        "1.63": "2 / (1 / straight(0.95, 4) + 1 / straight(0.2, 4))",
+        "1.95": "2 / (1 / straight(0.95, 21) + 1 / straight(0.2, 1))",
+        "0.168": "0.8**8",
+        "7.857": "best_gamma_continuous(0.8, 1.0, 0.05)",
+        "91": "100 * straight(0.8, 4) / straight(0.8, 8)",
+        "88": "100 * straight(0.8, 16) / straight(0.8, 8)",
+        "9": "0.9 * 10",
+        "0.923": "burdened(1)",
+        "1.440": "burdened(3)",
+        "1.904": "burdened(10)",
+        "7": "8 - 1",
+        "30": "2 + 4 + 8 + 16",
+        "26": "30 - 4",
+        "1.977": "(1 + 0.8 + 0.8**2 + 0.8**3 + 0.8**4) / (1.4 + 0.01 * 30)",
+        "1.159": "(1 + 0.8 + 0.8**2 + 0.8**3 + 0.8**4) / (1.4 + 0.05 * 30)",
+        "135": "min([b for b in range(1, 512) if 0.5 + 0.08 * b > 0.6 * (8 + 0.08 * b)])",
+        "1.58": "exp(1) / (exp(1) - 1)",
+        "2.31": "500.5 / (1 + 0.05 * 499.5) / max([(1 + committed_length_constant(0.999, g)) / 2 / (1 + 0.05 * g) "
+        "for g in range(1, 500)])",
+        "6": "16 - 10",
+        "63/32": "committed_length([1 / 2] * 5)",
+        "43/20": "1 + 1 / 2 + 1 / 5 + 1 / 10 + 1 / 4 + 1 / 10",
+    },
+    "prove-it": {"0.55": "0.8**2 / (1 + 0.8 - 0.8**2)"},
     "08-worked-ledger": {
         **{
             printed: f"worked('cheap', {g}).committed_length"
@@ -275,6 +326,16 @@ COMPUTED = {
         "0.025": "1 / 40",
         "0.4": "4 / 10",
     },
+    "quizzes/03": {
+        "0.45": "0.5 * 0.9",
+        "0.405": "0.5 * 0.9**2",
+        "0.923": "burdened(1)",
+        "1.440": "burdened(3)",
+        "26": "30 - 4",
+        "0.36": "0.6**2",
+        "13": "12 + 1",
+        "1.58": "exp(1) / (exp(1) - 1)",
+    },
     "quizzes/08": {
         "3.362": "worked('cheap', 4).committed_length",
         "42.8": "worked('dear', 4).t_round",
@@ -312,7 +373,7 @@ def test_computed_numbers_are_right(chapter, printed):
         assert value == pytest.approx(float(Fraction(printed)), rel=1e-12)
     else:
         digits = len(printed.partition(".")[2])
-        assert round(value, digits) == float(printed.replace("−", "-"))
+        assert round(value, digits) == float(printed.replace("−", "-").replace(",", ""))
 
 
 # ------------------------------------------------------------------------------------------ what their data show
