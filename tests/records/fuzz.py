@@ -37,7 +37,7 @@ def check_sane(found):
     assert None in (d, a) or a <= d
     assert None in (r, a, gamma) or a <= r * gamma
     for key in ("committed_length", "committed_length_drafting_rounds"):
-        assert found[key] is None or found[key] >= 0.5, key  # a lone last round may be cut to nothing
+        assert found[key] is None or found[key] >= 0, key  # a lone last round may be cut to nothing
     if None not in (found["committed_length_drafting_rounds"], gamma):
         assert 1 <= found["committed_length_drafting_rounds"] <= gamma + 1.02
     survival = found["survival"] or []
