@@ -7,6 +7,7 @@
 4. MathJax comes from the installed package, and only the files that a page can load.
 5. The notebook twin of a chapter is what its download button gives.
 6. The theorem index says which pages use a theorem.
+7. A screen reader reads the bibliography as a list.
 """
 
 import hashlib
@@ -173,6 +174,14 @@ class UsedIn(SphinxDirective):
         return [line if len(line) > 1 else nodes.paragraph("", "No chapter uses it yet.", classes=["used-in"])]
 
 
+# --- 7. the bibliography as a list ------------------------------------------------------------------------------------
+
+
+def list_the_works(app, pagename, templatename, context, doctree):
+    """Make the works items of the list that Sphinx says they stand in; the role that it gives them is deprecated."""
+    context["body"] = context.get("body", "").replace('role="doc-biblioentry"', 'role="listitem"')
+
+
 def setup(app):
     app.add_config_value("specgain_content_key", "", "env")  # a new key makes Sphinx read every page again
     app.add_directive("used-in", UsedIn)
@@ -180,6 +189,7 @@ def setup(app):
     app.connect("config-inited", set_addresses)
     app.connect("doctree-read", add_facts)
     app.connect("html-page-context", offer_twin)
+    app.connect("html-page-context", list_the_works)
     app.connect("build-finished", copy_mathjax)
     app.connect("build-finished", copy_twins, priority=900)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
