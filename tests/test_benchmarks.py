@@ -1,0 +1,32 @@
+"""The benchmarks measure what they say: turns are fair, medians are medians, and the committed results are complete."""
+
+import json
+
+import pytest
+
+from benchmarks import __main__ as benchmarks
+
+
+def test_arms_take_turns_in_rotating_order():
+    order = []
+    times = benchmarks.in_turns({name: lambda name=name: order.append(name) for name in "abc"}, repeats=3)
+    assert "".join(order) == "abc" + "abc" + "bca" + "cab"  # one call each to warm up, then three turns
+    assert {name: len(seconds) for name, seconds in times.items()} == {"a": 3, "b": 3, "c": 3}
+
+
+def test_spread_is_median_and_quartiles_in_ms():
+    assert benchmarks.spread([0.001, 0.002, 0.003, 0.004, 0.005]) == {"median": 3.0, "low": 2.0, "high": 4.0}
+
+
+def test_kernels_are_put_back_and_compared_with_the_fastest_step():
+    model = pytest.importorskip("specgain.lab.model", reason="needs torch", exc_type=ImportError)
+    before = model.Linear.__call__
+    found = benchmarks.bench_kernels(positions=(1, 2), repeats=2)
+    assert model.Linear.__call__ is before
+    assert min(row[1]["median"] for row in found["kernels"].values()) == pytest.approx(1.0)
+
+
+def test_committed_results_say_where_they_were_taken():
+    results = json.loads((benchmarks.RESULTS / "cpu-2core.json").read_text(encoding="utf-8"))
+    assert set(results) == set(benchmarks.BENCHES)
+    assert all({"device", "date", "torch"} <= entry["environment"].keys() for entry in results.values())
