@@ -275,10 +275,19 @@ def gates(
     finish(found.to_json(), as_json, found.to_markdown(), cannot_tell=found.verdict == library.INSUFFICIENT)
 
 
+def recipe(engine: Annotated[str, typer.Argument(help="vllm, sglang, llama.cpp or own-loop.")], as_json: Json = False):
+    """Show how to record an honest comparison with an engine: commands to copy."""
+    from specgain.recipes import recipe as recipe_for
+
+    text = guarded(as_json, lambda: recipe_for(engine))
+    finish({"engine": engine, "recipe": text}, as_json, text)
+
+
 def register(app):
     """Add the commands of this module to a typer application."""
     app.command()(read)
     app.command(cls=ManyFiles)(compare)
+    app.command()(recipe)
     app.command()(gates)
     app.command()(audit)
     schedules = typer.Typer(help="Draft-length schedules by batch size.", no_args_is_help=True)

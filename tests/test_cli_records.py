@@ -1,6 +1,7 @@
 """The commands on records: exit codes, JSON by the schema files, any number of files a side, nothing heavy at start."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -129,6 +130,37 @@ def test_schedules(tmp_path):
         "schedule", "sweep", "--gammas", "1,3", "--concurrencies", "1,8", "--output", tmp_path, "--method", "ngram"
     )
     assert code == 0 and len(json.loads((tmp_path / "serve_params.json").read_text())) == 4
+
+
+def test_recipes_end_with_the_comparison_they_are_for():
+    from specgain.recipes import RECIPES
+
+    for engine in RECIPES:
+        code, text = run("recipe", engine)
+        assert code == 0 and text.rstrip().splitlines()[-1].startswith("specgain compare --plain plain.*")
+    assert run("recipe", "none")[0] == 2
+    assert "--no-async-scheduling" in RECIPES["vllm"] and "--save-detailed" in RECIPES["vllm"]
+
+
+def test_the_files_of_the_vllm_recipe_are_put_together(tmp_path):
+    """Three runs a side under the recipe's names: six results and twelve scrapes that count alike, told apart by time."""
+    latency = re.compile(r"(vllm:inter_token_latency_seconds_sum{.*}) (.*)")
+    for side, tag in (("plain", "plain_repeat_c1"), ("spec", "ngram3_repeat_c1")):
+        bench, after, before = files(tag)
+        start = float(latency.search(before.read_text())[2])
+        for n, scale in enumerate((1.0, 1.1, 0.9), start=1):
+            result = json.loads(bench.read_text())
+            result["itls"] = [[gap * scale for gap in gaps] for gaps in result["itls"]]
+            (tmp_path / f"{side}.{n}.json").write_text(json.dumps(result))
+            (tmp_path / f"{side}.{n}.before.txt").write_text(before.read_text())
+            end = latency.search(after.read_text())
+            scaled = f"{end[1]} {start + scale * (float(end[2]) - start)!r}"
+            (tmp_path / f"{side}.{n}.after.txt").write_text(after.read_text().replace(end[0], scaled))
+    arguments = [a for side in ("plain", "spec") for a in (f"--{side}", *sorted(tmp_path.glob(f"{side}.*")))]
+    code, found = run("compare", *arguments, "--json")
+    assert code == 0 and found["committed_length"] == pytest.approx(188 / 111)
+    assert found["runs"] == {"plain": 3, "spec": 3} and found["speedup_decode"] == pytest.approx(1.6954729)
+    assert "plain_repeat" not in found["missing"]
 
 
 def test_nothing_heavy_is_loaded_for_help_or_for_reading():

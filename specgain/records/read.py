@@ -213,22 +213,19 @@ def put_together(found):
 
 def _pair(scrapes, records):
     """Return the Records of pairs of scrapes: those that match a result's counts, else by name, else the only pair."""
-    left, found = list(scrapes), []
+    left, found, possible = list(scrapes), [], list(_windows(scrapes)) if records else []
     for one in (r for r in records if "generation_tokens" in r.details):
-        fits = [
-            (abs((w.decode_seconds or 0) - (one.decode_seconds or 0)), i, j, w)
-            for i, j, w in _windows(left)
-            if _same_run(one, w)
-        ]
+        free = [w for w in possible if any(w[0] is s for s in left) and any(w[1] is s for s in left)]
+        fits = [w for w in free if _same_run(one, w[2])]
         if fits:
-            _, i, j, w = min(fits, key=lambda fit: fit[:3])
-            found.append(w)
-            left = [s for k, s in enumerate(left) if k not in (i, j)]
+            a, b, window = min(fits, key=lambda fit: (_apart(one, fit[2]), _stem(fit[0].name) != _stem(fit[1].name)))
+            found.append(window)
+            left = [s for s in left if s is not a and s is not b]
     for stem in sorted({_stem(s.name) for s in left}):
         same = [s for s in left if _stem(s.name) == stem]
         if len(same) == 2:
             found.append(scrape.window(*same))
-            left = [s for s in left if s not in same]
+            left = [s for s in left if _stem(s.name) != stem]
     if len(left) == 2:
         return [*found, scrape.window(*left)]
     if len(left) == 1 and not found:
@@ -242,13 +239,19 @@ def _pair(scrapes, records):
 
 
 def _windows(scrapes):
-    """Yield (i, j, Record) for every two scrapes that can be the ends of one run."""
-    for (i, a), (j, b) in combinations(enumerate(scrapes), 2):
+    """Yield (scrape, scrape, Record) for every two scrapes that can be the ends of one run."""
+    for a, b in combinations(scrapes, 2):
         if scrape.follows(a, b) or scrape.follows(b, a):
             try:
-                yield i, j, scrape.window(a, b)
+                yield a, b, scrape.window(a, b)
             except RecordError:  # scrapes of different servers: their difference makes no sense
                 continue
+
+
+def _apart(one, other):
+    """Return how far two clocks of one run are apart, in seconds; 0 where one of them has no clock."""
+    times = one.decode_seconds, other.decode_seconds
+    return 0.0 if None in times else abs(times[0] - times[1])
 
 
 def _stem(name):
@@ -268,7 +271,7 @@ def _together(records, windows):
     for one in records:
         match = min(
             (w for w in left if _same_run(one, w)),
-            key=lambda w: abs((w.decode_seconds or 0) - (one.decode_seconds or 0)),
+            key=lambda w: _apart(one, w),
             default=None,
         )
         if match is None:
