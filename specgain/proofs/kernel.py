@@ -18,7 +18,7 @@ import sympy as sp
 from specgain.proofs import render
 from specgain.proofs.algebra import Definition, exact, names_in, normal, residual, same_notation, unfold
 from specgain.proofs.points import counterexample
-from specgain.proofs.signs import Fact, known_sign
+from specgain.proofs.signs import Fact, fits, known_sign
 
 PROOF_TRIES = 12  # points at which a step that is proved is checked once more, exactly
 NOT = {"=": "≠", ">=": "<", ">": "≤"}
@@ -51,8 +51,12 @@ class Context:
     def tied(self, each):
         """Return why a step proved for a symbol may not be used for every value of it, as a list of reasons."""
         premises = set().union(*(f.formula.free_symbols - set(f.each) for f in self.facts))
-        bodies = set().union(*(d.spelled()[0].free_symbols for d in self.definitions if isinstance(d.head, sp.Symbol)))
-        return [f"{x} is tied down by a premise or a definition" for x in _symbols(each) if x in premises | bodies]
+        return [f"{x} is tied down by a premise" for x in _symbols(each) if x in premises] + self.inside(each)
+
+    def inside(self, each):
+        """Return the symbols that a definition hides, as a list of reasons: what is put for them would not reach it."""
+        hidden = set().union(*({d.head} | set().union(*(e.free_symbols for e in _said(d))) for d in self.definitions))
+        return [f"{x} is tied down by a definition" for x in _symbols(each) if x in hidden]
 
     def sign(self, formula, strict):
         written_out = unfold(formula, self.definitions)
@@ -81,6 +85,12 @@ def _facts(relations, each):
     return [fact for relation in relations for fact in Fact.of(relation, _symbols(each))]
 
 
+def _said(definition):
+    """Return the formulas in a definition; raise NotExact if one holds a float."""
+    plain = isinstance(definition.head, sp.Symbol)
+    return tuple(map(exact, [definition.body] if plain else definition.spelled()))
+
+
 def _symbols(each):
     return () if each is None else each if isinstance(each, tuple) else (each,)
 
@@ -94,6 +104,7 @@ class Where:
     def enter(self, context):
         if any(d.head == self.definition.head for d in context.definitions):
             raise ValueError(f"{self.definition.head} is defined twice in one proof; take another letter")
+        _said(self.definition)  # raises NotExact for a float
         context.definitions.append(self.definition)
 
 
@@ -172,7 +183,7 @@ class Induction(Step):
 
     def __init__(self, why, n, left, right, base=0, times=1, names=False):
         self.n, self.left, self.right, self.why = n, exact(left), exact(right), why
-        self.base, self.times, self.names = base, exact(times), names
+        self.base, self.times, self.names = exact(base), exact(times), names
 
     def claims(self):
         return [(self._gap(self.n), "="), (self._gap(self.base), "=")]
@@ -184,7 +195,13 @@ class Induction(Step):
         base = context.residual(self._gap(self.base))
         step = context.residual(self._gap(self.n + 1) - self.times * self._gap(self.n))
         named = [(f"base case {self.n} = {self.base}", base), (f"step {self.n} → {self.n} + 1", step)]
-        return [f"{name}: the residual {rest} is not shown to be zero" for name, rest in named if rest != 0]
+        gaps = [f"{name}: the residual {rest} is not shown to be zero" for name, rest in named if rest != 0]
+        if not (self.n.is_integer and self.base.is_integer):
+            gaps.append(f"{self.n} and {self.base} must be whole numbers, for a step from {self.n} to {self.n} + 1")
+        below = sp.denom(sp.together(self.times))
+        if not (context.sign(below, True) or context.sign(-below, True)):
+            gaps.append(f"no rule shows that {below}, which divides in the step, is never zero")
+        return gaps + context.inside(self.n)
 
     def teach(self, context):
         context.equations.append(self.left - self.right)
@@ -256,7 +273,7 @@ class EveryOrder(AtLeast):
         return [list(r) for r in rank if all(r[less] < r[more] for less, more in self.ordered)]
 
     def _gap(self, order):
-        slack = [sp.Symbol(f"z{i}", nonnegative=True) for i in range(len(order))]
+        slack = [sp.Dummy(f"z{i}", nonnegative=True) for i in range(len(order))]
         values = {q: sp.Add(*slack[: i + 1]) for i, q in enumerate(order)}
         rest = sp.expand((self.left - self.right).subs(values, simultaneous=True))
         shown = not rest.has(sp.Max, sp.Min) and known_sign(rest)
@@ -279,6 +296,7 @@ class Tangent(AtLeast):
         }
         gaps = [f"at {self.x} = {self.at} their {name} differs by {rest}" for name, rest in rests.items() if rest != 0]
         gaps += [] if context.sign(bend, False) else [f"no rule shows {bend} >= 0"]
+        gaps += [] if fits(self.at, self.x, context.known) else [f"{self.at} is not among the values of {self.x}"]
         return gaps + context.tied(self.each)
 
 
@@ -362,20 +380,34 @@ class Lemma(Step):
         stated = [step.relation().subs(self.at) for step in proof.steps if hasattr(step, "relation")]
         gaps = [f"{self.proof_id} does not state {gives}" for gives in self.gives if gives not in stated]
         facts = [fact for premise in proof.premises for fact in premise.facts]
-        unknown = [f.formula for f in facts if not context.sign(f.formula.subs(self.at), f.strict)]
+        unknown = [f.formula for f in facts if not context.sign(_at_any(f).subs(self.at), f.strict)]
         gaps += [f"the premise {formula} >= 0 of {self.proof_id} is not known here" for formula in unknown]
-        return gaps + [f"{head} means something else in {self.proof_id}" for head in self._other_names(proof, context)]
+        wild = [x for x, value in self.at.items() if not fits(exact(value), x, context.known)]
+        gaps += [f"{self.at[x]} is not among the values of {x}" for x in wild]
+        gaps += [f"{head} means something else in {self.proof_id}" for head in self._other_names(proof, context)]
+        return gaps + context.tied(self.each)
 
     def _other_names(self, proof, context):
         """Return the names that the cited relations rest on and that are defined differently here."""
         cited = [part.definition for part in proof.parts if isinstance(part, Where)]
         used = names_in(self.gives, cited)
         here = {d.head: d for d in reversed(context.definitions)}
-        return [d.head for d in cited if d.head in used and not (d.head in here and same_notation(d, here[d.head]))]
+        used |= {d.head for d in cited if isinstance(d.head, sp.Symbol)}
+        return [d.head for d in cited if d.head in used and not (d.head in here and _same(d, here[d.head]))]
 
     def teach(self, context):
         context.known.extend(_facts(self.gives, self.each))
         context.equations.extend(gives.lhs - gives.rhs for gives in self.gives if isinstance(gives, sp.Eq))
+
+
+def _at_any(fact):
+    """Return the fact's formula with new letters for `each`, about which nothing else is known."""
+    return fact.formula.xreplace({x: sp.Dummy(x.name, **x.assumptions0) for x in fact.each})
+
+
+def _same(cited, here):
+    plain = isinstance(cited.head, sp.Symbol)
+    return _said(cited) == _said(here) if plain else same_notation(cited, here)
 
 
 class Human(Step):

@@ -36,7 +36,7 @@ class Fact:
         found = e.match(template)
         if not found or sp.expand(template.xreplace(found) - e) != 0:
             return False
-        return all(_fits(found[wild[symbol]], symbol, facts) for symbol in self.each)
+        return all(fits(found[wild[symbol]], symbol, facts) for symbol in self.each)
 
 
 def _same_ray(e, formula):
@@ -46,13 +46,17 @@ def _same_ray(e, formula):
     )
 
 
-def _fits(value, symbol, facts):
+def fits(value, symbol, facts):
     """Return True if `value` satisfies the assumptions under which `symbol` was declared."""
-    if symbol.is_integer and not value.is_integer:
+    kinds = ("integer", "real", "even", "odd", "prime", "irrational")
+    if any(getattr(symbol, f"is_{kind}") and not getattr(value, f"is_{kind}") for kind in kinds):
         return False
-    if symbol.is_positive or symbol.is_nonnegative:
-        return known_sign(value, (f for f in facts if not f.each), bool(symbol.is_positive))
-    return True
+    facts = tuple(f for f in facts if not f.each)
+    if symbol.is_nonnegative:
+        return known_sign(value, facts, bool(symbol.is_positive))
+    if symbol.is_nonpositive:
+        return known_sign(-value, facts, bool(symbol.is_negative))
+    return not symbol.is_nonzero or bool(value.is_nonzero)
 
 
 def known_sign(e, facts=(), strict=False):
@@ -137,7 +141,8 @@ def _sign_of_sum(e, know, strict):
     """Return True if no limit is reversed and every term (factor) has the sign, whatever the indices."""
     inside = {}
     for i, low, _ in reversed(e.limits):  # the outermost index first: inner limits may depend on it
-        low = low.subs(inside)
-        inside[i] = sp.Dummy("i", integer=True, nonnegative=low.is_nonnegative, positive=low.is_positive)
+        low = low.subs(inside)  # a sign of the lowest index holds for all; that it has none says nothing
+        signs = {"nonnegative": low.is_nonnegative or None, "positive": low.is_positive or None}
+        inside[i] = sp.Dummy("i", integer=True, **signs)
     counts = [(high - low + 1).subs(inside) for _, low, high in e.limits]
     return all(know(m, strict and isinstance(e, sp.Sum)) for m in counts) and know(e.function.subs(inside))

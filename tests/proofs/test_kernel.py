@@ -3,7 +3,7 @@
 import pytest
 import sympy as sp
 
-from specgain.proofs import kernel
+from specgain.proofs import kernel, points
 from specgain.proofs.acceptance import SURVIVAL
 from specgain.proofs.algebra import Definition, NotExact, Recursion, normal, residual
 from specgain.proofs.kernel import (
@@ -23,7 +23,7 @@ from specgain.proofs.kernel import (
     Where,
 )
 from specgain.proofs.signs import Fact, known_sign
-from specgain.proofs.symbols import a, a_, gamma, i, j, k, n, p, s_
+from specgain.proofs.symbols import E, a, a_, gamma, i, j, k, n, p, s_
 
 x, y = sp.symbols("x y", real=True)
 t = sp.Symbol("t", positive=True)
@@ -64,6 +64,9 @@ def test_strict_needs_strictness():
         lambda: Identity("", 0.5 * x, x / 2),
         lambda: AtLeast("", sp.Float(1) * x, 0),
         lambda: Given("", x <= 0.5).enter(Context()),
+        lambda: Where("", Definition(t, 0.5)).enter(Context()),
+        lambda: Where("", Recursion(s_, 0, 1, lambda index, before: 0.5 * before)).enter(Context()),
+        lambda: Induction("", n, n * x, n * x, base=0.0),
     ],
 )
 def test_floating_point_is_refused(build):
@@ -115,6 +118,81 @@ def test_a_step_is_not_used_for_every_value_of_a_symbol_that_a_premise_ties_down
     assert verdict(AtLeast("", u, 1, each=u), Given("", u >= 1)) == "undecided"
     assert verdict(AtLeast("", u, 1), Given("", u >= 1)) == "proved"
     assert verdict(AtLeast("", u + t, 0, each=u), Where("", Definition(t, u + 1))) == "undecided"
+
+
+# False statements that hold at every point which the search for counter-examples visits: only the rules can stop them.
+
+ZERO_TO_FOUR = sp.prod([n - m for m in range(5)])
+POOL = {sp.Rational(c.numerator, c.denominator) for c in points.UNIT + points.LARGE}
+
+
+def unseen(z):
+    """Return a square that is zero at every value that is ever drawn for a real z."""
+    return sp.prod([(z - c) ** 2 * (z + c) ** 2 for c in POOL if c] + [z**2])
+
+
+negative = sp.Symbol("m", integer=True, negative=True)
+bound = sp.Symbol("b", integer=True, nonnegative=True)
+u, z0 = sp.symbols("u z0", nonnegative=True)
+TINY = sp.Rational(1, 10**6)
+FALSE = {
+    "a sum from 0 does not stay at its first index": [AtLeast("", sp.Sum(3 - i, (i, 0, n)), 0)],
+    "a sum from -9 does not stay below zero": [AtLeast("", sp.Sum(-1 - i, (i, -10, n)), 0)],
+    "a product likewise": [AtLeast("", sp.Product(3 - i, (i, 0, n)), 0)],
+    "for every negative m is not for every n": [AtLeast("", 5 - negative, 0, each=negative), AtLeast("", 5, n)],
+    "an induction step that divides by zero": [Induction("", n, ZERO_TO_FOUR, 0, times=(n + 1) / (n - 4))],
+    "an induction over the real numbers": [Induction("", x, sp.sin(60 * sp.pi * x), 0)],
+    "an induction whose n hides in a letter": [
+        Where("", Definition(t, n)),
+        Induction("", n, ZERO_TO_FOUR * (n - 1 - t), 0, times=0),
+    ],
+    "an induction whose n hides in a function": [
+        Where("", Definition(E, lambda index: index + n)),
+        Induction("", n, ZERO_TO_FOUR * (n - 1 - E(0)), 0, times=0),
+    ],
+    "for every x, while x hides in a function": [
+        Where("", Definition(E, lambda index: index + x)),
+        AtLeast("", unseen(x) * (E(1) - x), 0, because=unseen(x), each=x),
+        AtLeast("", unseen(y) * (E(1) - y), 0),
+    ],
+    "a tangent at a point where x cannot be": [Tangent("", t**3, 3 * TINY**2 * t + 2 * TINY**3, t, -TINY)],
+    "a letter of the reader's that EveryOrder uses too": [EveryOrder("", unseen(z0) * u, unseen(z0) * z0, [u])],
+}
+
+
+@pytest.mark.parametrize("parts", FALSE.values(), ids=FALSE)
+def test_a_false_statement_without_a_visible_counterexample_is_not_proved(parts):
+    assert verdict(parts[-1], *parts[:-1]) == "undecided"
+
+
+CITED = {
+    "for every b, which a premise ties down": (
+        [Given("", bound <= 2), AtLeast("", 5, bound, because=[2 - bound, sp.Integer(3)])],
+        [Given("", bound <= 2), Lemma("", "P90", sp.Integer(5) >= bound, each=bound)],
+    ),
+    "a letter that stands for 1 only there": (
+        [Where("", Definition(t, sp.Integer(1))), AtLeast("", unseen(t), unseen(t) * t, because=0)],
+        [Lemma("", "P90", unseen(t) >= unseen(t) * t)],
+    ),
+    "a value that the letter cannot have": (
+        [AtLeast("", unseen(t) * t, 0)],
+        [Lemma("", "P90", unseen(x) * x >= 0, at={t: x})],
+    ),
+    "a premise for every i that is known for one i": (
+        [Given("", a_[i] <= 1, each=i), AtLeast("", ZERO_TO_FOUR**2 * (1 - a_[j + 1]), 0)],
+        [Given("", a_[i] <= 1), Lemma("", "P90", ZERO_TO_FOUR**2 * (1 - a_[j + 1]) >= 0)],
+    ),
+}
+
+
+@pytest.mark.parametrize(("cited", "parts"), CITED.values(), ids=CITED)
+def test_a_lemma_is_not_stretched_beyond_what_it_states(monkeypatch, cited, parts):
+    monkeypatch.setattr(kernel, "REGISTRY", dict(kernel.REGISTRY))
+    proof = kernel.theorem("P90", "", says="", plain="", source="", mutants=dict.fromkeys("abc", {}))(
+        lambda: iter(cited)
+    )
+    assert proof.check().status == "proved"
+    assert verdict(parts[-1], *parts[:-1]) == "undecided"
 
 
 def test_a_letter_means_one_thing():
