@@ -277,9 +277,23 @@ def _together(records, windows):
         if match is None:
             found.append(one)
         else:
-            left.remove(match)
+            left = [w for w in left if w is not match]
             found.append(_merge(match, one))
-    return found + left
+    results = [one for one in found if "requests" in one.details]
+    return found + left if not results else _set_aside(found, left, results[0])
+
+
+def _set_aside(found, windows, result):
+    """Leave out windows that match no result: they hold a warm-up or other traffic, and would count runs twice."""
+    for window in windows:
+        for key in {"kv_cache_tokens", "kv_blocks", "kv_block_tokens"} & window.details.keys():
+            result.details.setdefault(key, window.details[key])
+        result.warn(
+            "scrapes-unmatched",
+            f"{window.name}: {window.details.get('requests')} requests and {window.details.get('generation_tokens')} "
+            "tokens between the scrapes match no result: a warm-up or other traffic lies between them; left out",
+        )
+    return found
 
 
 def _merge(server, client):

@@ -1,6 +1,7 @@
 """Real captures of vLLM 0.32.0 give the hand-computed ledger, whatever files they come in and in whatever order."""
 
 import json
+import re
 from itertools import permutations
 from pathlib import Path
 
@@ -67,6 +68,16 @@ def test_scrapes_of_several_runs_are_paired_by_the_counts_of_their_results():
     found = runs([path for tag in tags for path in sorted(files(tag), reverse=True)])
     assert sorted(round(r.decode_seconds, 3) for r in found) == [15.818, 24.741, 35.287]
     assert all(r.requests and "prometheus" in r.format for r in found)
+
+
+def test_scrapes_that_hold_more_than_the_result_are_left_out(tmp_path):
+    """A warm-up between the scrapes: the result alone counts, and the cache size is taken along."""
+    bench, before, after = files("ngram3_repeat_c1")
+    more = tmp_path / "more.after.txt"
+    more.write_text(re.sub(r"(time_to_first_token_seconds_count{.*}) 4.0", r"\1 5.0", after.read_text()))
+    (found,) = runs([bench, before, more])
+    assert found.format == "vllm-bench-serve-json" and found.details["kv_cache_tokens"] == 23296
+    assert "scrapes-unmatched" in {w.code for w in found.warnings}
 
 
 def test_pooling_runs_adds_counts():
