@@ -223,6 +223,11 @@ def _vllm_details(out, scrape, tokens, requests):
         "preemptions": _count(scrape, "vllm:num_preemptions_total"),
         "prompt_tokens": _count(scrape, "vllm:prompt_tokens_total"),
         "latency_ms": _latencies(scrape),
+        "latency_means": {
+            "ttft_ms": "from arrival at the server, queue included",
+            "itl_ms": "gap per engine output, one per round",
+            "tpot_ms": "decode time / (tokens − 1), mean over requests",
+        },
     }
     for _, labels in (key for key in scrape.samples if key[0] == "vllm:cache_config_info"):
         info = dict(labels)

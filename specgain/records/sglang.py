@@ -14,7 +14,7 @@ import re
 from math import ceil, floor
 
 from specgain.records.source import RecordError, count, real
-from specgain.records.summary import Record, Request, check
+from specgain.records.summary import GAMMA_MAX, Record, Request, check
 from specgain.records.text import KEPT, LeftOut, decimal, fields, from_engine, number, whole
 from specgain.records.vllm_results import histogram_entry, latencies, rows, table_details
 
@@ -35,7 +35,7 @@ class DecodeLog:
         self.record.aggregation = "per log interval; every line covers the same number of decode batches"
         self.left_out, self.lines, self.after_prefill = LeftOut(), 0, False
         self.sums = {"rounds": 0, "tokens": 0.0, "timed": 0, "seconds": 0.0}
-        self.rates, self.ranks, self.graphs = [], set(), set()
+        self.rates, self.ranks, self.graphs, self.longest = [], set(), set(), 0.0
 
     def feed(self, marker, line, is_cut):
         """Take one line."""
@@ -70,7 +70,8 @@ class DecodeLog:
 
     def _acceptance(self, window, values):
         length, half = number(values["accept len"], "accept len")
-        window["committed_length"] = real(length, "accept len", low=1 - half)
+        window["committed_length"] = real(length, "accept len", low=1 - half, high=GAMMA_MAX + 1)
+        self.longest = max(self.longest, length)
         self.sums["rounds"] += window["running"]
         self.sums["tokens"] += window["running"] * length
         if "accept rate" in values:
@@ -130,6 +131,12 @@ class DecodeLog:
             record.warn(
                 "ambiguous-accept-rate", f"{record.name}: the printed accept rate fits no one definition; unused"
             )
+        if record.gamma and self.longest > record.gamma + 1.01:
+            record.warn(
+                "draft-length-changes",
+                f"{record.name}: an accept length of {self.longest} does not fit the {record.gamma} draft tokens of other lines",
+            )
+            record.gamma = None
         for window in record.windows:
             length = window.get("committed_length")
             window["pooled_acceptance"] = (length - 1) / record.gamma if record.gamma and length else None

@@ -76,7 +76,8 @@ class LogV1:
         try:
             values = fields(line[line.index("Avg ") :])
             rate = decimal(values["Avg generation throughput"], "throughput", "tokens/s")
-            running = whole(values.get("Running", ""), "Running", "reqs") if "Running" in values else None
+            running = whole(values["Running"], "Running", "reqs") if "Running" in values else None
+            preemptions = whole(values["Preemptions"], "Preemptions") if "Preemptions" in values else 0
         except (RecordError, ValueError, KeyError) as error:
             self.left_out.add(error)
             return
@@ -86,8 +87,8 @@ class LogV1:
         self.tick, self.last = (rate, running, seconds), now
         if "Swapped" in values or "Waiting" in values:  # the queues that each engine core prints
             self.record.details["engine_core"] = "V0" if "Swapped" in values else "V1"
-        if "Preemptions" in values:
-            self.record.details["preemptions_logged"] = True
+        if preemptions:
+            self.record.details["preemptions"] = self.record.details.get("preemptions", 0) + preemptions
 
     def _spec_line(self, body, is_cut):
         line = _usual(body) or _by_keys(body, is_cut)

@@ -194,6 +194,7 @@ def responses(values, name):
             histogram = _add(histogram, entry["histogram"])
             ends.append(entry.get("rounds_bounds"))
     _finish_responses(record, steps, histogram, ends, none)
+    _response_times(record, values)
     return check(record)
 
 
@@ -215,6 +216,22 @@ def _finish_responses(record, steps, histogram, ends, none):
     if record.requests and not none and all(r.seconds is not None for r in record.requests):
         record.committed, record.decode_seconds = tokens, sum(r.seconds for r in record.requests)
     record.missing["committed_length"] = ALL_ROUNDS
+
+
+RESPONSE_TIMES = {"ttft": "time_to_first_token_ms", "tpot": "mean_itl_ms", "queue": "queue_time_ms"}
+
+
+def _response_times(record, values):
+    """Keep the means of the times in responses, which mean other things here than in metrics and benchmarks."""
+    for kind, key in RESPONSE_TIMES.items():
+        times = [real(v["metrics"][key], key) for v in values if v["metrics"].get(key) is not None]
+        if times:
+            record.details.setdefault("latency_ms", {})[kind] = {"mean": sum(times) / len(times)}
+    if "latency_ms" in record.details:
+        record.details["latency_means"] = {
+            "ttft_ms": "from scheduling: the queue is apart (queue)",
+            "tpot_ms": "named mean_itl_ms there: decode time / (tokens − 1), so it is TPOT",
+        }
 
 
 def _add(total, more):

@@ -101,6 +101,8 @@ def test_per_request_metrics_bound_what_they_do_not_count():
     low, high = summary["details"]["committed_length_bounds"]
     assert summary["committed_length"] is None and 1.30 < low < high < 1.38
     assert summary["conditional"] == pytest.approx([22 / 34, 15 / 22, 14 / 15])
+    assert summary["details"]["latency_ms"]["tpot"]["mean"] == pytest.approx(80.2123, abs=1e-3)
+    assert "so it is TPOT" in summary["details"]["latency_means"]["tpot_ms"]
 
 
 @pytest.mark.parametrize(
