@@ -1,6 +1,6 @@
 """Checks of arguments, and the one place that knows about NumPy arrays without importing NumPy.
 
-Every check returns its value unchanged, names the argument, the value and the allowed range when it
+Every check returns its value (`gamma` as a plain or wide integer), names the argument, the value and the allowed range when it
 fails, and lets symbolic values (SymPy expressions) pass, since those have no size to compare.
 """
 
@@ -26,7 +26,7 @@ def is_symbolic(value):
 def holds(value, condition):
     """Return True when `condition` holds for a number, or for every element of an array."""
     if numpy_if_array(value):
-        return value.dtype.kind in "biuf" and bool(condition(value).all())
+        return value.dtype.kind in "iuf" and bool(condition(value).all())
     return bool(condition(value))
 
 
@@ -61,11 +61,17 @@ def length(name, value):
 
 
 def gamma(value, name="gamma", least=0):
-    """Return `value` if it is a whole number of tokens ≥ `least` (every element, for an array)."""
+    """Return `value` if it is a whole number of tokens ≥ `least` (every element, for an array).
+
+    NumPy's narrow integers come back wide, since 255 + 1 is 0 in a uint8; a number comes back as an int.
+    """
     allowed = f"a whole number of tokens, {least} or more"
     if isinstance(value, float) and not isinstance(value, int):
         raise TypeError(f"{name} = {value!r} is not a whole number; {name} must be {allowed}")
-    return _check(name, value, lambda v: (v >= least) & (v % 1 == 0), allowed)
+    _check(name, value, lambda v: (v >= least) & (v % 1 == 0), allowed)
+    if numpy_if_array(value):
+        return value.astype("int64")
+    return value if hasattr(value, "is_number") or is_symbolic(value) else int(value)
 
 
 def positions(name, values):

@@ -83,11 +83,11 @@ def committed_length_constant(a, gamma):
     3.3616
     """
     _checks.probability("a", a)
-    _checks.gamma(gamma)
+    gamma = _checks.gamma(gamma)
     np = _checks.numpy_if_array(a, gamma)
     if np:
         return _closed_form_array(np, np.asarray(a, dtype=float), np.asarray(gamma))
-    if a == 1:
+    if not _checks.is_symbolic(a) and a >= 1:  # SymPy's 1.0 is not equal to 1
         return gamma + 1
     if isinstance(a, float) and a > 0 and not _checks.is_symbolic(gamma):
         return -math.expm1((gamma + 1) * math.log(a)) / (1 - a)
@@ -130,9 +130,16 @@ def variance_constant(a, gamma):
     A closed form for formulas and for a away from 1; `variance` keeps more digits when 1 − a is tiny.
     """
     _checks.probability("a", a)
-    _checks.gamma(gamma)
-    if not _checks.is_symbolic(a) and a == 1:
+    gamma = _checks.gamma(gamma)
+    np = _checks.numpy_if_array(a)
+    if np:
+        return np.where(a == 1, 0.0, _variance_below_one(np.where(a == 1, 0.0, a), gamma))
+    if not _checks.is_symbolic(a) and a >= 1:
         return 0 * a
+    return _variance_below_one(a, gamma)
+
+
+def _variance_below_one(a, gamma):
     return a * (1 - (2 * gamma + 1) * a**gamma * (1 - a) - a ** (2 * gamma + 1)) / (1 - a) ** 2
 
 
@@ -141,7 +148,8 @@ def variance_constant(a, gamma):
 
 def pooled_acceptance(committed_length, gamma):
     """Return E[K]/γ = (E[L] − 1)/γ, accepted over drafted tokens: the rate most engines print, in [0, 1]."""
-    _check_length(committed_length, _checks.gamma(gamma, least=1))
+    gamma = _checks.gamma(gamma, least=1)
+    _check_length(committed_length, gamma)
     return (committed_length - 1) / gamma
 
 
@@ -156,7 +164,8 @@ def committed_length_from_pooled(pooled, gamma):
 
 def fill_rate(committed_length, gamma):
     """Return E[L]/(γ+1), the share of the verified positions that commit a token: Chen et al. 2023's rate."""
-    _check_length(committed_length, _checks.gamma(gamma))
+    gamma = _checks.gamma(gamma)
+    _check_length(committed_length, gamma)
     return committed_length / (gamma + 1)
 
 
@@ -169,7 +178,8 @@ def constant_acceptance(committed_length, gamma):
     >>> round(constant_acceptance(3.3616, 4), 6)
     0.8
     """
-    _check_length(committed_length, _checks.gamma(gamma, least=1))
+    gamma = _checks.gamma(gamma, least=1)
+    _check_length(committed_length, gamma)
     if committed_length == 1:
         return 0.0
     low, high = 0.0, 1.0
@@ -234,7 +244,8 @@ class Acceptance:
 
     def conditional(self, gamma):
         """Return (a_1, …, a_γ).  Raises ValueError beyond `gamma_max`."""
-        if _checks.is_symbolic(_checks.gamma(gamma)):
+        gamma = _checks.gamma(gamma)
+        if _checks.is_symbolic(gamma):
             raise TypeError(f"gamma = {gamma} is symbolic; a law lists its positions, so γ must be a number here")
         if self.is_constant:
             return (self._constant,) * gamma
@@ -246,7 +257,8 @@ class Acceptance:
 
     def survival(self, gamma):
         """Return (s_1, …, s_γ)."""
-        return survival(self.conditional(gamma)) if gamma != 0 else self.conditional(0)
+        a = self.conditional(gamma)
+        return survival(a) if a else a
 
     def committed_length(self, gamma):
         """Return E[L] at γ, bonus token included."""
@@ -256,15 +268,20 @@ class Acceptance:
 
     def pmf(self, gamma):
         """Return (Pr(K = 0), …, Pr(K = γ))."""
-        return pmf(self.conditional(gamma)) if gamma != 0 else (1,)
+        a = self.conditional(gamma)
+        return pmf(a) if a else (1,)
 
     def variance(self, gamma):
         """Return Var K = Var L at γ, in tokens²."""
-        return variance(self.conditional(gamma)) if gamma != 0 else 0
+        a = self.conditional(gamma)
+        return variance(a) if a else 0
 
     def pooled_acceptance(self, gamma):
         """Return E[K]/γ, accepted over drafted, for γ ≥ 1."""
         return pooled_acceptance(self.committed_length(gamma), gamma)
+
+    def __reduce__(self):  # what copy and pickle build it from
+        return (Acceptance.constant, (self._constant,)) if self.is_constant else (Acceptance, (self._a,))
 
     def __eq__(self, other):
         return isinstance(other, Acceptance) and (self._a, self._constant) == (other._a, other._constant)

@@ -55,8 +55,9 @@ def break_even_acceptance(gamma, t_decode, t_round):
     >>> round(break_even_acceptance(4, 0.010, 0.0144), 3)
     0.307
     """
+    gamma = _checks.gamma(gamma, least=1)
     needed = break_even_length(t_decode, t_round)
-    if needed > _checks.gamma(gamma, least=1) + 1:
+    if needed > gamma + 1:
         return None
     return constant_acceptance(max(needed, 1.0), gamma)
 
@@ -79,7 +80,7 @@ def _check_ledger(committed_length, t_decode, t_round):
 def pooled_rate(committed, times):
     """Return Σ L / Σ T in tokens per second: the rate a user sees over many rounds."""
     _check_rounds(committed, times)
-    return sum(committed) / sum(times)
+    return sum(map(_checks.gamma, committed)) / sum(times)
 
 
 def mean_of_rates(committed, times):

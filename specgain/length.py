@@ -25,6 +25,7 @@ def step_pays(ledger, gamma):
 
     In full: s_{γ+1}·T(γ) > E[L]·(T(γ + 1) − T(γ)).  Source: P8, {eq}`eq-step`.
     """
+    gamma = _checks.gamma(gamma)
     t_now, t_next = ledger.round_time(gamma), ledger.round_time(gamma + 1)
     return marginal_tokens(ledger.acceptance, gamma) * t_now > ledger.acceptance.committed_length(gamma) * (
         t_next - t_now
@@ -38,6 +39,8 @@ def best_gamma(ledger, gamma_max=None):
     Lengths are limited by `gamma_max`, by a law that knows only some positions, and by measured tables; without any
     limit the law must be constant and the cost affine or quadratic, else ValueError asks for `gamma_max`.
     """
+    if gamma_max is not None:
+        gamma_max = _checks.gamma(gamma_max, "gamma_max")
     least, greatest = ledger.round_time.gamma_range()
     limits = [limit for limit in (gamma_max, ledger.acceptance.gamma_max, greatest) if limit is not None]
     if limits:

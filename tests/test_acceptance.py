@@ -1,6 +1,8 @@
 """Acceptance: every formula against exhaustive enumeration with exact fractions, and the errors for bad input."""
 
+import copy
 import math
+import pickle
 import random
 from fractions import Fraction
 from itertools import product
@@ -77,6 +79,24 @@ def test_one_function_serves_text_proof_and_measurement():
     columns = np.array([[0.8, 0.5], [0.5, 0.5]])  # two laws side by side, positions along the first axis
     assert acceptance.committed_length(columns) == pytest.approx([2.2, 1.75])
     assert acceptance.pmf(columns).sum(axis=0) == pytest.approx([1, 1])
+
+
+@pytest.mark.parametrize("narrow", [np.int8(127), np.uint8(255), np.int16(32767), np.int32(2**31 - 1)])
+def test_narrow_integers_do_not_overflow(narrow):
+    wide = acceptance.committed_length_constant(0.5, int(narrow))
+    assert acceptance.committed_length_constant(0.5, narrow) == wide
+    assert acceptance.committed_length_constant(np.array([0.5]), narrow) == [wide]
+    assert acceptance.committed_length_constant(0.5, np.array([narrow])) == [wide]
+    assert acceptance.committed_length_from_pooled(1, narrow) == int(narrow) + 1
+    assert acceptance.fill_rate(3.0, narrow) == 3.0 / (int(narrow) + 1)
+    assert acceptance.pooled_acceptance(3.0, narrow) == 2.0 / int(narrow)
+
+
+def test_every_kind_of_one_and_of_whole_number_counts():
+    assert acceptance.committed_length_constant(sympy.Float(1), 4) == 5
+    assert acceptance.variance_constant(sympy.Float(1), 4) == 0
+    assert Acceptance([0.5, 0.5]).committed_length(Fraction(2)) == Acceptance.constant(0.5).committed_length(2)
+    assert acceptance.variance_constant(np.array([0.5, 1.0]), 4) == pytest.approx([acceptance.variance([0.5] * 4), 0])
 
 
 def test_a_million_cells_in_one_call():
@@ -176,6 +196,9 @@ def test_a_law_is_a_value():
     assert Acceptance([0.5]) == Acceptance([0.5]) != Acceptance.constant(0.5)
     assert len({Acceptance([0.5]), Acceptance([0.5])}) == 1
     assert eval(repr(Acceptance([0.5, 0.25]))) == Acceptance([0.5, 0.25])
+    for law in (Acceptance([0.5, 0.25]), Acceptance.constant(0.5)):
+        assert copy.deepcopy(law) == copy.copy(law) == pickle.loads(pickle.dumps(law)) == law
+        assert pickle.loads(pickle.dumps(law)).gamma_max == law.gamma_max
     with pytest.raises(AttributeError, match="does not change"):
         Acceptance([0.5]).gamma = 3
 
@@ -200,6 +223,11 @@ def test_a_law_is_a_value():
         (lambda: acceptance.pooled_acceptance(0.5, 4), "1 or more"),
         (lambda: acceptance.committed_length_from_pooled(1.5, 4), "pooled = 1.5"),
         (lambda: acceptance.constant_acceptance(5.5, 4), "exceeds γ"),
+        (lambda: acceptance.committed_length_constant(0.5, np.array([True])), "whole number"),
+        (lambda: acceptance.survival(np.array([[True, False]])), "from 0 to 1"),
+        (lambda: Acceptance([0.5]).committed_length(0.0), "not a whole number"),
+        (lambda: Acceptance([0.5]).pmf(False), "gamma = False is not a number"),
+        (lambda: Acceptance([0.5]).variance(0.0), "not a whole number"),
         (lambda: Acceptance.constant("x"), "not a number"),
         (lambda: Acceptance([0.5]).committed_length(-1), "gamma = -1"),
         (lambda: estimate([3], [2]), "K cannot exceed γ"),

@@ -74,6 +74,13 @@ def test_the_averaging_identity_is_exact(rounds):
         assert gap == 0
 
 
+def test_narrow_integers_do_not_overflow():
+    committed, times = np.full(100, 9, dtype=np.int8), [1.0] * 100  # 900 tokens, far above what an int8 holds
+    assert gain.pooled_rate(committed, times) == 9
+    assert gain.averaging_gap(committed, times) == 0
+    assert gain.break_even_acceptance(np.uint8(255), 1.0, 2.0) == pytest.approx(0.5)
+
+
 @pytest.mark.claims("C2.6", "C2.7")
 def test_leviathan_table_1():
     table = rows("leviathan2023_table1_ops_vs_speed.csv")
