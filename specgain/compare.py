@@ -370,7 +370,7 @@ def fault(found):
     """
     if found.verdict == "faster" or (found.verdict == "within-noise" and found.speedup_decode >= 1):
         return "none"
-    gamma = found.spec.gamma or found.spec.details.get("gamma_max")
+    gamma = found.spec.gamma or next((g for r in found.spec_runs if (g := r.details.get("gamma_max"))), None)
     if found.verdict == "cannot-tell" or None in (found.committed_length, found.t_round, gamma):
         return "unknown"
     if math.log((gamma + 1) / found.committed_length) > math.log(break_even_length(found.t_decode, found.t_round)):
