@@ -240,9 +240,8 @@ def _latency(given, spec, comparison, wanted):
             gate.at_most(f"{kind} {statistic}", _worst(spec, kind, statistic), real(limit, f"{kind}_ms"), how, " ms")
     verdict = comparison.verdict if comparison else "cannot-tell"
     ok = {"faster": True, "slower": False}.get(verdict)
-    gate.add(
-        "gain", verdict, "faster", ok, "the margin of the ledger and its interval" if comparison else "a plain run too"
-    )
+    text = f"{verdict}, by the margin and its interval" if comparison else "a plain run at the target load"
+    gate.add("gain", verdict, "faster", ok, text)
     if "speedup_min" in given:
         value = comparison.speedup_decode if comparison else None
         gate.at_least("speedup of decoding", value, _limit(given, "speedup_min"), "decode times of both sides", "×")
