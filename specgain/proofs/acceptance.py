@@ -1,6 +1,6 @@
 """Theorems about the tokens of a round: tail sum, chain rule, closed form, marginal tokens, concavity."""
 
-from sympy import IndexedBase, Product, Sum, Symbol, diff, exp, log, oo
+from sympy import IndexedBase, Integer, Product, Sum, Symbol, diff, exp, log, oo
 
 from specgain.acceptance import committed_length_constant, variance_constant
 from specgain.proofs.algebra import Definition, Recursion
@@ -120,6 +120,7 @@ def closed_form(power=gamma + 1, start=0, limit=gamma + 1, sign=1):
     yield Induction(r"Divide by $1-a$: the closed form, by induction on its own.", gamma, powers, closed)
     yield Limit(r"Certain acceptance commits all $\gamma$ candidates and the bonus token.", closed, a, 1, limit)
     yield Identity("At $a=1$ itself, a sum of ones.", powers.subs(a, 1), limit)
+    yield Identity("At $a=0$ one token.", committed_length_constant(Integer(0), power - 1), 1)
 
 
 @theorem(

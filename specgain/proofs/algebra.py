@@ -49,10 +49,10 @@ class Recursion:
     def _at(self, index):
         shift, rest = index.as_coeff_Add()
         if rest == 0 and index == self.first:
-            return sp.sympify(self.value)
+            return exact(self.value)
         if not shift.is_Integer or (shift <= 0 if rest != 0 else shift < self.first):
             return self.head[index] if isinstance(self.head, sp.IndexedBase) else self.head(index)
-        return sp.sympify(self.step(index, self._at(index - 1)))
+        return exact(self.step(index, self._at(index - 1)))
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ class Definition:
 
     def unfold(self, formula):
         if isinstance(self.head, sp.Expr) and not isinstance(self.head, sp.IndexedBase):
-            return formula.subs(self.head, self.body)
-        return formula.replace(lambda e: head_of(e) == self.head, lambda e: sp.sympify(self.body(*indices_of(e))))
+            return formula.subs(self.head, exact(self.body))
+        return formula.replace(lambda e: head_of(e) == self.head, lambda e: exact(self.body(*indices_of(e))))
 
     def spelled(self):
         """Return what it says, for comparison: the body at a generic index."""

@@ -67,9 +67,7 @@ def critical(positions=gamma + 1, attention=1, per_weight=2, premise=True, sign=
     e = Symbol("e", nonnegative=True)
     margin = m / b - (gamma + 1) * A / R
     if premise:
-        yield Given(
-            r"$\kappa=m/b-(\gamma+1)A/R>0$: a token's cache takes longer to read than to attend to.", margin > 0
-        )
+        yield Given(r"$m/b-(\gamma+1)A/R>0$: a token's cache takes longer to read than to attend to.", margin > 0)
     yield Given("A pass takes the longer of its reads and its arithmetic; weights are read once per pass.")
     threshold = per_weight * P * positions / R / (m / b - attention * A * positions / R)
     read, work = read_time(B, N), work_time(B, N, gamma + 1)

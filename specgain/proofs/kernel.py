@@ -186,7 +186,7 @@ class Induction(Step):
         self.base, self.times, self.names = exact(base), exact(times), names
 
     def claims(self):
-        return [(self._gap(self.n), "="), (self._gap(self.base), "=")]
+        return [(self._gap(self.n + self.base), "="), (self._gap(self.base), "=")]
 
     def _gap(self, n):
         return (self.left - self.right).subs(self.n, n)

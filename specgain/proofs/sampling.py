@@ -10,7 +10,7 @@ from specgain.proofs.algebra import Definition
 from specgain.proofs.kernel import AtLeast, Given, Human, Identity, Needed, Route, Where, theorem
 from specgain.proofs.symbols import i, j, n, p, positive, q
 
-u_, v_ = IndexedBase("u", positive=True), IndexedBase("v", positive=True)
+u_, v_ = IndexedBase("u", nonnegative=True), IndexedBase("v", nonnegative=True)  # not all zero
 
 
 def total(term, index=i):

@@ -20,6 +20,8 @@ class Fact:
     @classmethod
     def of(cls, relation, each=()):
         """Return the facts in one relation: one for an inequality, two for an equation, none for True."""
+        if relation is sp.false:
+            raise ValueError("a premise is false for every value that its symbols may have")
         if relation is sp.true:
             return []
         if isinstance(relation, sp.Eq):

@@ -83,6 +83,15 @@ def test_induction_needs_base_and_step():
     )
 
 
+def test_induction_from_another_base():
+    assert verdict(Induction("", n, sp.Sum(p[k], (k, 1, n)) - p[1], sp.Sum(p[k], (k, 2, n)), base=1)) == "proved"
+
+
+def test_a_premise_that_is_always_false_is_refused():
+    with pytest.raises(ValueError, match="false for every value"):
+        Given("", t < -1)
+
+
 def test_limits_are_compared_exactly():
     assert verdict(Limit("", sp.sin(x) / x, x, 0, 1)) == "proved"
     assert verdict(Limit("", (1 - a ** (gamma + 1)) / (1 - a), a, 1, gamma)) == "refuted"

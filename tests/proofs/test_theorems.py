@@ -9,7 +9,7 @@ import pytest
 import sympy as sp
 
 from specgain import acceptance, gain, length
-from specgain.proofs import all_proofs
+from specgain.proofs import all_proofs, kernel
 from specgain.proofs.batch import critical_context
 from specgain.proofs.sampling import round_law
 
@@ -389,3 +389,28 @@ def test_p21_the_largest_survivals_are_the_best_tree_of_their_size():
         ]
         best = max(sum(f for f, x in zip(survival, s, strict=True) if x) for s in trees)
         assert best == pytest.approx(sum(sorted(survival, reverse=True)[:size]))
+
+
+# Premises that only say what the letters mean: the identities of these proofs hold without them.
+MEANING = {
+    ("P2", "0\\le a_i"),
+    ("P4", "0\\le a_i"),
+    ("P8", "0\\le a_i"),
+    ("P15", "0\\le a_i"),
+    ("P19", "Each token"),
+    ("P20", "n\\ge1"),
+}
+PREMISES = [
+    (proof, premise)
+    for proof in all_proofs()
+    for premise in proof.premises
+    if premise.facts
+    and not any(proof.id == id and premise.words.lstrip("$").startswith(start) for id, start in MEANING)
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("proof, premise", PREMISES, ids=[f"{p.id}-{n}" for n, (p, _) in enumerate(PREMISES)])
+def test_no_proof_goes_through_without_one_of_its_premises(proof, premise):
+    rest = [part for part in proof.parts if part is not premise]
+    assert kernel._run(rest, (proof.id,)).status == "failed"
