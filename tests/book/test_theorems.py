@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from specgain.proofs import all_proofs, get, render
+from specgain.proofs.exercises import EXERCISES
+from specgain.proofs.student import check_student
 
 BOOK = Path(__file__).resolve().parents[2] / "book"
 TEXT = (BOOK / "theorems.md").read_text(encoding="utf-8")
@@ -44,6 +46,17 @@ def test_an_entry_tells_failure_from_success():
 
     assert "**failed**, 1 step checked by machine, none argued in words; 0 of 3 wrong" in render.entry(Failed())
     assert render.account([Failed()]).endswith("| together | 1 | 0 | 0 | 0 of 1 proved |")
+
+
+def test_the_provers_page_holds_every_exercise_and_its_solutions_pass(tmp_path):
+    page = (BOOK / "prove-it.md").read_text(encoding="utf-8")
+    headings = dict(re.findall(r"^### (X\d+)\. (.+)$", page, re.MULTILINE))
+    assert headings == {ex.id: ex.title for ex in EXERCISES.values()}
+    for ex in EXERCISES.values():
+        answers = "\n".join(f"{slot} = {formula}" for slot, formula in ex.solution.items())
+        assert all(f"{slot} = {formula}" in page.replace("\\n", "\n") for slot, formula in ex.solution.items())
+        (tmp_path / "answers.txt").write_text(answers)
+        assert check_student(tmp_path / "answers.txt").passed
 
 
 def test_pages_that_show_a_proof_are_found():
