@@ -13,6 +13,7 @@ import math
 import os
 import re
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -212,12 +213,15 @@ def print_gain(report, t_decode_ms):
 def prove(
     ids: Annotated[list[str] | None, typer.Argument(help="Ids such as P2; none means all.")] = None,
     student: Annotated[
-        Path | None, typer.Option(help="A Python file of your own proofs: check those instead.", exists=True)
+        Path | None, typer.Option(help="Your answers to the prover's exercises: check those instead.")
     ] = None,
+    template: Annotated[bool, typer.Option("--template", help="Print an empty answer file, and stop.")] = False,
     json_: Json = False,
 ):
     """Run the proofs and their mutants: every proof must hold, and every wrong variant of it must be refuted."""
-    chosen = _student_proofs(student) if student else _library_proofs(ids)
+    if student or template:
+        return _prove_student(student, json_)
+    chosen = _library_proofs(ids)
     results = []
     for proof in chosen:
         result = proof.prove()
@@ -237,27 +241,31 @@ def _proof_json(proof, result):
 
 
 def _library_proofs(ids):
-    try:
-        from specgain.proofs import all_proofs, get
-    except ImportError as error:
-        raise ValueError(f"proofs need SymPy: pip install 'specgain[proofs]' ({error})") from None
+    _need_sympy()
+    from specgain.proofs import all_proofs, get
+
     return [get(id) for id in ids] if ids else all_proofs()
 
 
-def _student_proofs(path):
-    """Return the proofs that a reader's file defines with `@theorem`, in the order of the file."""
-    import runpy
+def _prove_student(path, as_json):
+    """Check a reader's answer file, or print the empty one if there is no path."""
+    _need_sympy()
+    from specgain.proofs.student import check_student, template
 
-    from specgain.proofs import Proof
+    if path is None:
+        print(template(), end="")
+        return 0
+    report = check_student(path)
+    if as_json:
+        print_json(report.to_json())
+    else:
+        print(str(report) or "Nothing is answered yet: put a formula in the place of a None.")
+    return 0 if report.passed else 1
 
-    try:
-        names = runpy.run_path(str(path))
-    except Exception as error:  # whatever the reader's own code raises
-        raise ValueError(f"{path} does not run: {type(error).__name__}: {error}") from error
-    found = [value for value in names.values() if isinstance(value, Proof)]
-    if not found:
-        raise ValueError(f"{path} defines no proof; decorate a function with @theorem (see specgain/proofs)")
-    return found
+
+def _need_sympy():
+    if find_spec("sympy") is None:
+        raise ValueError("proofs need SymPy: pip install 'specgain[proofs]'")
 
 
 # ------------------------------------------------------------------------------------------- measure and predict

@@ -201,37 +201,28 @@ def test_an_unknown_proof_is_bad_input(capsys):
     assert status == 2 and "P99" in data["error"] and "P1" in data["error"]
 
 
-STUDENT = """
-from specgain.proofs.kernel import Given, Identity, theorem
-from specgain.proofs.symbols import a
-
-@theorem("S1", "Two candidates", says="E[L]", plain="1 + a + a^2 = (1 - a^3)/(1 - a)", source="my own",
-         mutants={"cube": dict(power=4), "square": dict(power=2), "no power": dict(power=1)})
-def mine(power=POWER):
-    yield Given("All a_i = a.")
-    yield Identity(left=(1 + a + a**2) * (1 - a), right=1 - a**power, why="Multiply out.")
-"""
-
-
-@pytest.mark.parametrize(("power", "status", "verdict"), [(3, 0, "proved"), (2, 1, "failed")])
-def test_a_readers_own_proof_is_checked(capsys, tmp_path, power, status, verdict):
-    from specgain.proofs import kernel
-
-    known = dict(kernel.REGISTRY)
-    path = tmp_path / "mine.py"
-    path.write_text(STUDENT.replace("POWER", str(power)), encoding="utf-8")
-    try:
-        result, data = run_json(capsys, "prove", "--student", path)
-    finally:
-        kernel.REGISTRY.clear()
-        kernel.REGISTRY.update(known)
-    assert (result, [proof["status"] for proof in data["proofs"]]) == (status, [verdict])
+@pytest.mark.parametrize(("answers", "status", "marks"), [
+    ("X1_base = 0\nX1_step = 1 - s[gamma + 1]", 0, ["right", "right"]),
+    ("X1_base = 0\nX1_step = 1 - s[gamma]", 1, ["right", "wrong"]),
+])  # fmt: skip
+def test_a_readers_answers_are_checked(capsys, tmp_path, answers, status, marks):
+    (tmp_path / "answers.txt").write_text(answers, encoding="utf-8")
+    result, data = run_json(capsys, "prove", "--student", tmp_path / "answers.txt")
+    found = [slot["status"] for slot in data["slots"] if slot["slot"] in {"X1_base", "X1_step"}]
+    assert found == marks and (result == 0) == data["passed"]
 
 
-@pytest.mark.parametrize(("text", "message"), [("1/0", "ZeroDivisionError"), ("x = 1", "defines no proof")])
-def test_a_readers_file_without_a_proof_is_bad_input(capsys, tmp_path, text, message):
-    (tmp_path / "mine.py").write_text(text, encoding="utf-8")
-    status, data = run_json(capsys, "prove", "--student", tmp_path / "mine.py")
+def test_an_answer_file_starts_from_the_template(capsys, tmp_path):
+    status, text, _ = run(capsys, "prove", "--template")
+    assert status == 0 and "X1_step = None" in text
+    (tmp_path / "answers.txt").write_text(text, encoding="utf-8")
+    assert run_json(capsys, "prove", "--student", tmp_path / "answers.txt")[0] == 1  # nothing answered yet
+
+
+@pytest.mark.parametrize(("text", "message"), [("import os", "line 1"), ("x = 1", "no slot x"), ("", "answers no slot")])
+def test_a_file_that_is_no_answer_file_is_bad_input(capsys, tmp_path, text, message):
+    (tmp_path / "mine.txt").write_text(text, encoding="utf-8")
+    status, data = run_json(capsys, "prove", "--student", tmp_path / "mine.txt")
     assert status == 2 and message in data["error"]
 
 
