@@ -220,7 +220,10 @@ def likelihood(ended=None, estimate=lambda total, ended, rounds: total / (total 
     total, rejections = Sum(K[i], (i, 1, n)), Sum(F[i], (i, 1, n))
     yield Given(r"$0<a<1$ at every position; rounds are independent.", a < 1)
     yield Given(
-        r"$F_r=1$ if round $r$ ended in a rejection, $0$ if it was cut or accepted all.", total + rejections > 0
+        r"$F_r=1$ if round $r$ ended in a rejection, $0$ if it was cut or accepted all; not all $K_r$ and $F_r$ are 0.",
+        F[i] <= 1,
+        total + rejections > 0,
+        each=i,
     )
     yield Identity(
         r"A round with a rejection after $k$ tokens has $\Pr(K=k)=a^k(1-a)$.", a**k - a ** (k + 1), a**k * (1 - a)
