@@ -159,6 +159,29 @@ def test_estimate_counts_what_it_says():
     assert found.acceptance == Acceptance([3 / 4, 2 / 3])
 
 
+@pytest.mark.parametrize(
+    ("hits", "trials", "low", "high"), [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (1, 29, 0.0061, 0.1718)]
+)
+def test_wilson_gives_published_intervals(hits, trials, low, high):
+    """Newcombe 1998, Statistics in Medicine 17, table I, method 3."""
+    found = acceptance.wilson(hits, trials)
+    assert (round(found.low, 4), round(found.high, 4)) == (low, high)
+
+
+def test_the_interval_of_the_mean_is_that_of_the_sample_variance():
+    found = estimate([0, 1, 2, 2, 0], 2, level=0.9).committed_length  # L = 1, 2, 3, 3, 1: s² = 1, so s/√5
+    half = 1.6448536269514722 / math.sqrt(5)
+    assert (found.value, found.low, found.high) == pytest.approx((2, 2 - half, 2 + half))
+    assert estimate([1], 2).committed_length == acceptance.Interval(2.0, -math.inf, math.inf, 1)
+
+
+def test_positions_are_counted_over_the_rounds_that_offer_or_reach_them():
+    found = estimate([1, 0, 0], [1, 3, 3])
+    assert [e.trials for e in found.survival] == [3, 2, 2] and [e.trials for e in found.conditional] == [3, 0, 0]
+    assert found.acceptance == Acceptance([1 / 3])  # nothing is known about the positions that no round reached
+    assert (found.conditional[1].low, found.conditional[1].high) == (0, 1)
+
+
 def test_estimate_is_right_under_censoring_and_mixed_lengths():
     a, gammas = [0.9, 0.8, 0.7, 0.6], [1, 2, 4, 4] * 5000
     found = estimate(simulate(a, gammas, seed=1), gammas)

@@ -61,6 +61,7 @@ def test_break_even_acceptance_of_the_worked_ledger():
         return [gain.break_even_acceptance(g, 0.010, cost(g)) for g in (1, 2, 4, 8)]
 
     assert [round(a, 3) for a in table(CHEAP)] == [0.08, 0.156, 0.307, 0.547]
+    assert gain.break_even_acceptance(4, 1.0, 5.0) == 1  # at the very end the root is certain acceptance
     assert [round(a, 3) for a in table(DEAR)[:3]] == [0.58, 0.753, 0.922] and table(DEAR)[3] is None
 
 

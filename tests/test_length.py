@@ -98,6 +98,7 @@ def test_tables_and_laws_limit_the_scan():
     book = ledger(Acceptance.constant(0.9), staircase)
     assert best_gamma(book) == max(range(1, 9), key=book.speedup)
     assert best_gamma(book, gamma_max=2) == 2
+    assert best_gamma(ledger(Acceptance.constant(1.0), Table({1: 1.0, 3: 2.0}))) == 1  # a tie goes to the shortest
     assert best_gamma(ledger(Acceptance([0.9, 0.9]), Affine(1.0, 0.0))) == 2
     assert best_gamma(ledger(LAW, lambda gamma: 1.0 + 0.3 * gamma), gamma_max=6) == 3
 
