@@ -91,16 +91,15 @@ def read_table(path):
 
     The JSON is an object {"4": 14.4, …} or a list of objects with the two columns.
     """
-    text = path.read_text(encoding="utf-8")
-    if path.suffix.lower() == ".json":
-        data = json.loads(text)
-        pairs = data.items() if isinstance(data, dict) else [(row["gamma"], row["t_round_ms"]) for row in data]
-    else:
-        pairs = [(row["gamma"], row["t_round_ms"]) for row in csv.DictReader(text.splitlines(), skipinitialspace=True)]
+    text = path.read_text(encoding="utf-8-sig")  # spreadsheets put a byte order mark in front
     try:
-        table = [(int(gamma), float(ms)) for gamma, ms in pairs]
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{path}: every row needs a whole gamma and a number t_round_ms ({error})") from None
+        as_json = path.suffix.lower() == ".json"
+        data = json.loads(text) if as_json else csv.DictReader(text.splitlines(), skipinitialspace=True)
+        pairs = data.items() if isinstance(data, dict) else [(row["gamma"], row["t_round_ms"]) for row in data]
+        table = [(int(str(gamma)), float(ms)) for gamma, ms in pairs]  # int(1.5) would be 1
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        what = f"no column {error}" if isinstance(error, KeyError) else error
+        raise ValueError(f"{path}: every row needs a whole gamma and a number t_round_ms ({what})") from None
     if not table or len(dict(table)) < len(table):
         raise ValueError(f"{path} {'repeats a gamma' if table else 'holds no row'}; give each measured γ once")
     return dict(table)
@@ -333,15 +332,26 @@ def predict(
     lab = _lab()
     from specgain.records.roundlog import RoundLog
 
-    costs = lab.Cost.from_json(_read_record(cost, COST))
-    agreement = _read_record(acceptance, ACCEPTANCE)
-    log = RoundLog.read(run) if run else None
-    report = prediction_report(lab, costs, agreement, _lengths(gamma), log)
+    log, lengths = RoundLog.read(run) if run else None, _lengths(gamma)
+    records = _read_record(cost, COST), _read_record(acceptance, ACCEPTANCE)
+    try:
+        _check_agreement(records[1])
+        report = prediction_report(lab, lab.Cost.from_json(records[0]), records[1], lengths, log)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{cost} or {acceptance} is damaged ({type(error).__name__}: {error})") from None
     if json_:
         print_json(report)
     else:
         _print_prediction(report)
     return 1 if "missing" in report else 0
+
+
+def _check_agreement(record):
+    """Raise ValueError if an agreement of an acceptance record is not a string of 0 and 1."""
+    for domain, entry in record["domains"].items():
+        for draft, strings in entry["agreement"].items():
+            if not strings or not all(isinstance(s, str) and re.fullmatch("[01]+", s) for s in strings):
+                raise ValueError(f"the agreement of {domain}, {draft} must be a list of strings of 0 and 1, none empty")
 
 
 def prediction_report(lab, costs, agreement, gammas, log=None):
@@ -527,7 +537,7 @@ def main(arguments=None):
         return _bad_input(error.format_message(), arguments)
     except KeyError as error:  # its text is the repr of the message
         return _bad_input(str(error.args[0]), arguments)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ArithmeticError) as error:  # a number beyond what a float holds is bad input, too
         return _bad_input(str(error), arguments)
 
 

@@ -111,6 +111,7 @@ def test_a_list_of_acceptances_knows_its_positions_only(capsys):
     [
         ("t.csv", "gamma,t_round_ms\n1,10.8\n2,11.8\n4,14.4\n"),
         ("t.csv", "t_round_ms, gamma\n10.8, 1\n11.8, 2\n14.4, 4\n"),
+        ("t.csv", "\ufeffgamma,t_round_ms\n1,10.8\n2,11.8\n4,14.4\n"),
         ("t.json", '{"1": 10.8, "2": 11.8, "4": 14.4}'),
         ("t.json", json.dumps([{"gamma": g, "t_round_ms": t} for g, t in ((1, 10.8), (2, 11.8), (4, 14.4))])),
     ],
@@ -147,6 +148,7 @@ BAD = [
     (["--round-cost", "affine:10"], "affine takes 2"),
     (["--round-cost", "affine:10,-1"], "none of them negative"),
     (["--round-cost", "affine:nan,1"], "finite"),
+    (["--gamma", "1" + "0" * 400], "too large"),
     (["--round-cost", "quadratic:0,0,0"], "t_round"),
     (["--round-cost", "table:nowhere.csv"], "nowhere.csv"),
     (["--verbose"], "--verbose"),
@@ -165,18 +167,51 @@ def test_bad_input_ends_with_2_and_names_what_would_be_right(capsys, wrong, mess
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("name", "text", "message"),
     [
-        ("gamma,t_round_ms\n", "no row"),
-        ("gamma,t_round_ms\n1,10\n1,11\n", "repeats a gamma"),
-        ("gamma,t_round_ms\n1,fast\n", "whole gamma and a number"),
-        ("gamma,ms\n1,10\n", "t_round_ms"),
+        ("t.csv", "gamma,t_round_ms\n", "no row"),
+        ("t.csv", "gamma,t_round_ms\n1,10\n1,11\n", "repeats a gamma"),
+        ("t.csv", "gamma,t_round_ms\n1,fast\n", "whole gamma and a number"),
+        ("t.csv", "gamma,ms\n1,10\n", "no column 't_round_ms'"),
+        ("t.csv", "gamma;t_round_ms\n1;10\n", "no column 'gamma'"),
+        ("t.json", '[{"gamma": 1.5, "t_round_ms": 10}]', "whole gamma"),
+        ("t.json", '[{"gamma": true, "t_round_ms": 10}]', "whole gamma"),
+        ("t.json", '[{"gamma": 1}]', "no column 't_round_ms'"),
+        ("t.json", '{"1": NaN}', "nan"),
+        *(("t.json", text, "whole gamma and a number") for text in ("3", "null", '"x"', "[1]", "{", "[" * 9999)),
+    ],
+    ids=lambda value: value[:40],
+)
+def test_a_broken_table_is_refused(capsys, tmp_path, name, text, message):
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    status, data = gain(capsys, f"table:{tmp_path / name}")
+    assert status == 2 and message in data["error"]
+
+
+COST_RECORD = {"schema": "specgain.cost/1", "t_decode_ms": 1, "source": "x", "gammas": {
+    g: {f"t_{part}_ms": 1 for part in ("draft_after_rejection", "draft_after_acceptance", "verify", "other")}
+    for g in ("0", "1")
+}}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "domains"),
+    [
+        ({}, []),
+        ({}, {"prose": {}}),
+        ({}, {"prose": {"agreement": {"weak": [""]}}}),
+        ({}, {"prose": {"agreement": {"weak": ["012"]}}}),
+        ({"gammas": [1]}, {}),
+        ({"t_decode_ms": "1"}, {}),
     ],
 )
-def test_a_broken_table_is_refused(capsys, tmp_path, text, message):
-    (tmp_path / "t.csv").write_text(text, encoding="utf-8")
-    status, data = gain(capsys, f"table:{tmp_path / 't.csv'}")
-    assert status == 2 and message in data["error"]
+def test_a_damaged_record_is_bad_input(capsys, tmp_path, change, domains):
+    pytest.importorskip("numpy")
+    cost, acceptance = tmp_path / "cost.json", tmp_path / "acceptance.json"
+    cost.write_text(json.dumps(COST_RECORD | change), encoding="utf-8")
+    acceptance.write_text(json.dumps({"schema": "specgain.acceptance/1", "domains": domains}), encoding="utf-8")
+    status, data = run_json(capsys, "predict", "--cost", cost, "--acceptance", acceptance, "--gamma", "1")
+    assert status == 2 and set(data) == {"error"}
 
 
 def test_a_missing_option_is_named(capsys):
