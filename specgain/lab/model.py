@@ -220,10 +220,23 @@ def _read_config(name, metadata):
     if metadata.get("format") != FORMAT:
         raise WeightsError(f"{name} has format {metadata.get('format')!r}; this version reads {FORMAT!r}")
     try:
-        return Config(**json.loads(metadata["config"]))
-    except (KeyError, TypeError, json.JSONDecodeError) as error:
+        config = Config(**json.loads(metadata["config"]))
+        _check_config(config)
+        return config
+    except (KeyError, TypeError, ValueError) as error:
         known = ", ".join(field.name for field in fields(Config))
         raise WeightsError(f"{name}: the header's config is unusable ({error}); it must hold {known}") from error
+
+
+def _check_config(config):
+    for name, value in asdict(config).items():
+        whole = name not in ("rope_base", "norm_eps")
+        if type(value) is not int if whole else not isinstance(value, (int, float)):
+            raise TypeError(f"{name} = {value!r} must be a {'whole ' if whole else ''}number")
+        if not 0 < value < float("inf"):
+            raise ValueError(f"{name} = {value} must be a finite number above 0")
+    if config.width % (2 * config.heads):
+        raise ValueError(f"width = {config.width} must be an even number for each of heads = {config.heads}")
 
 
 def _check_weights(name, config, weights):
@@ -238,5 +251,8 @@ def _check_weights(name, config, weights):
             raise WeightsError(
                 f"{name}: {tensor} has shape {tuple(weights[tensor].shape)}; the config asks for {shape}"
             )
+        if not weights[tensor].is_floating_point():
+            kind = weights[tensor].dtype
+            raise WeightsError(f"{name}: {tensor} holds {kind}; weights must be floating-point numbers")
         if not torch.isfinite(weights[tensor]).all():
             raise WeightsError(f"{name}: {tensor} holds numbers that are not finite; the file is damaged")

@@ -7,6 +7,7 @@ that writing and reading loses nothing.
 
 import json
 from dataclasses import asdict, dataclass, field, fields
+from numbers import Integral
 from pathlib import Path
 
 SCHEMA = "specgain.roundlog/1"
@@ -52,7 +53,12 @@ class RequestLog:
             setattr(self, name, [round(seconds, 9) for seconds in getattr(self, name)])
 
     def _check_columns(self):
-        lengths = {name: len(getattr(self, name)) for name in COUNTS + TIMES}
+        if isinstance(self.gamma, bool) or not isinstance(self.gamma, Integral) or self.gamma < 0:
+            raise RoundLogError(f"request {self.id!r}: gamma = {self.gamma!r} must be a whole number, 0 or more")
+        columns = {name: getattr(self, name) for name in COUNTS + TIMES}
+        if wrong := [name for name, column in columns.items() if not isinstance(column, (list, tuple))]:
+            raise RoundLogError(f"request {self.id!r}: {', '.join(wrong)} must be a list with one entry per round")
+        lengths = {name: len(column) for name, column in columns.items()}
         if len(set(lengths.values())) > 1:
             raise RoundLogError(
                 f"request {self.id!r}: columns differ in length ({lengths}); each needs one entry per round"
@@ -158,6 +164,9 @@ class RoundLog:
         missing = [key for key in ("environment", "setup", "requests") if key not in data]
         if missing:
             raise RoundLogError(f"the record lacks {', '.join(missing)}")
+        for key, kind in (("environment", dict), ("setup", dict), ("requests", list)):
+            if not isinstance(data[key], kind):
+                raise RoundLogError(f"{key} is {type(data[key]).__name__}; it must be a {kind.__name__}")
         return cls(
             data["environment"], data["setup"], [_from_milliseconds(r, i) for i, r in enumerate(data["requests"])]
         )
@@ -175,7 +184,7 @@ class RoundLog:
         """Return the RoundLog in the file at `path`; raises RoundLogError for a file that is not one."""
         try:
             return cls.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise RoundLogError(f"{path} is not a complete JSON file ({error})") from error
 
 

@@ -1,6 +1,7 @@
 """The forward pass and its cache against whole-sequence passes; weight files that are damaged in every way."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 import torch
@@ -170,6 +171,11 @@ def test_noise_in_the_header_is_refused(file):
         ({"metadata": {"format": "specgain.weights/9"}}, "has format 'specgain.weights/9'; this version reads"),
         ({"metadata": {"config": "{"}}, "config is unusable"),
         ({"metadata": {"config": json.dumps({"vocab": 61})}}, "it must hold vocab, width, heads"),
+        ({"metadata": {"config": json.dumps(asdict(CONFIG) | {"heads": 5})}}, "width = 32 .* heads = 5"),
+        ({"metadata": {"config": json.dumps(asdict(CONFIG) | {"heads": 0})}}, "heads = 0 must be"),
+        ({"metadata": {"config": json.dumps(asdict(CONFIG) | {"layers": "2"})}}, "layers = '2' must be a whole number"),
+        ({"metadata": {"config": json.dumps(asdict(CONFIG) | {"norm_eps": float("nan")})}}, "norm_eps = nan"),
+        ({"final_norm": torch.ones(32, dtype=torch.int8)}, "final_norm holds torch.int8"),
         ({"layers.1.out": None}, "lacks layers.1.out"),
         ({"embed": None}, "pass embed=target.embed"),
         ({"layers.2.out": torch.zeros(32, 32)}, "holds layers.2.out, which a model of 2 layers does not have"),
