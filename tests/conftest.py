@@ -29,29 +29,21 @@ def chromium():
     return named or next(filter(None, map(shutil.which, BROWSERS)), None)
 
 
-def pytest_collection_modifyitems(items):
-    """Let browser tests fail in CI and be skipped by hand where there is no browser."""
-    if chromium():
-        return
-    for item in items:
-        if item.get_closest_marker("browser"):
-            if os.environ.get("CI"):
-                item.add_marker(pytest.mark.usefixtures("no_browser_in_ci"))
-            else:
-                item.add_marker(pytest.mark.skip(reason="no Chromium"))
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Where there is no browser, let browser tests fail in CI and be skipped by hand."""
+    if item.get_closest_marker("browser") and not chromium():
+        if os.environ.get("CI"):
+            pytest.fail(f"CI must run the browser tests and found no browser: {GET_A_BROWSER}", pytrace=False)
+        pytest.skip("no Chromium")
 
 
-@pytest.fixture
-def no_browser_in_ci():
-    pytest.fail(f"CI must run the browser tests and found no browser: {GET_A_BROWSER}")
-
-
-def pytest_terminal_summary(terminalreporter):
+def pytest_unconfigure(config):
     """End a run without a browser with a line that counts what was not tested."""
-    skipped = [r for r in terminalreporter.stats.get("skipped", []) if "no Chromium" in str(r.longrepr)]
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    skipped = [r for r in reporter.stats.get("skipped", []) if "no Chromium" in str(r.longrepr)] if reporter else []
     if skipped:
-        terminalreporter.write_sep("=", f"{len(skipped)} browser tests NOT RUN", yellow=True, bold=True)
-        terminalreporter.write_line(f"No Chromium was found. To run them: {GET_A_BROWSER}")
+        reporter.write_line(f"{len(skipped)} browser tests were NOT RUN: no Chromium was found. To run them: {GET_A_BROWSER}")
 
 
 # --- the browser -------------------------------------------------------------------------------------------------
