@@ -127,7 +127,7 @@ def variance(conditional):
 def variance_constant(a, gamma):
     """Return Var K for one a at every position: a·[1 − (2γ+1)·a^γ·(1−a) − a^(2γ+1)] / (1−a)²; 0 at a = 1.
 
-    A closed form for formulas and for a away from 1; `variance` keeps more digits when 1 − a is tiny.
+    The closed form loses digits when 1 − a is tiny; a float above 0.99 is therefore summed, an array is not.
     """
     _checks.probability("a", a)
     gamma = _checks.gamma(gamma)
@@ -136,6 +136,8 @@ def variance_constant(a, gamma):
         return np.where(a == 1, 0.0, _variance_below_one(np.where(a == 1, 0.0, a), gamma))
     if not _checks.is_symbolic(a) and a >= 1:
         return 0 * a
+    if isinstance(a, float) and not _checks.is_symbolic(gamma) and 1 - a < 1e-2:
+        return variance((a,) * gamma) if gamma else 0.0
     return _variance_below_one(a, gamma)
 
 
@@ -331,7 +333,7 @@ def estimate(accepted, drafted, cut=None, level=0.95):
     is true for a round that EOS or a length limit ended, which says nothing about the draft and is left out.
     A round with K = γ is censored: it was stopped by γ, not by a rejection.  So a_i is counted over the rounds
     that reached position i *and* offered it, and the constant a is ΣK / (ΣK + number of rounds with K < γ).
-    Intervals: Wilson score for a_i and a; for survival and E[L] the normal one with the sample variance.
+    Intervals: Wilson score for a_i, a and survival; for E[L] the normal one with about one more round at each end.
     With lengths that differ from round to round, s_i is counted over the rounds that offered position i.
     """
     k, g = _clean_rounds(accepted, drafted, cut)
@@ -352,7 +354,7 @@ def estimate(accepted, drafted, cut=None, level=0.95):
         conditional=tuple(wilson(hit[i], reached[i], z) for i in places),
         survival=tuple(wilson(hit[i], offered[i], z) for i in places),
         constant=wilson(sum(k), sum(k) + stops, z),
-        committed_length=_mean_interval([value + 1 for value in k], z),
+        committed_length=_bounded_mean([value + 1 for value in k], max(g) + 1, z),
     )
 
 
@@ -385,10 +387,16 @@ def wilson(hits, trials, z=1.959963984540054):
     return Interval(p, max(0.0, min(p, middle - half)), min(1.0, max(p, middle + half)), n)
 
 
-def _mean_interval(values, z):
-    """Return the mean with its normal interval; one value alone has an unbounded interval."""
-    n, mean = len(values), sum(values) / len(values)
-    if n == 1:
-        return Interval(mean, -math.inf, math.inf, 1)
-    half = z * math.sqrt(sum((v - mean) ** 2 for v in values) / (n - 1) / n)
-    return Interval(mean, mean - half, mean + half, n)
+def _bounded_mean(values, top, z):
+    """Return the mean of values in [1, top] with an interval that stays inside and never has width 0.
+
+    The normal interval after z²/4 more rounds (about one) at each end, as Agresti and Coull do for a proportion: without
+    them twenty rounds that were all accepted would leave no doubt at all.
+    """
+    n, extra = len(values), z * z / 4
+    weighted = [*((value, 1.0) for value in values), (1, extra), (top, extra)]
+    total = n + 2 * extra
+    middle = sum(value * weight for value, weight in weighted) / total
+    spread = sum(weight * (value - middle) ** 2 for value, weight in weighted) / total
+    half, mean = z * math.sqrt(spread / total), sum(values) / n
+    return Interval(mean, max(1.0, min(mean, middle - half)), min(float(top), max(mean, middle + half)), n)

@@ -44,6 +44,10 @@ def best_gamma(ledger, gamma_max=None):
     least, greatest = ledger.round_time.gamma_range()
     limits = [limit for limit in (gamma_max, ledger.acceptance.gamma_max, greatest) if limit is not None]
     if limits:
+        if 0 < min(limits) < least:
+            raise ValueError(
+                f"no length can be judged: the times begin at γ = {least}, the other limits end at γ = {min(limits)}"
+            )
         lengths = range(max(1, least), min(limits) + 1)
         return max([0, *lengths], key=lambda g: (ledger.speedup(g) if g else 1.0, -g))
     polynomial = _polynomial(ledger.round_time)

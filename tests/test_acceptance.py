@@ -168,11 +168,27 @@ def test_wilson_gives_published_intervals(hits, trials, low, high):
     assert (round(found.low, 4), round(found.high, 4)) == (low, high)
 
 
-def test_the_interval_of_the_mean_is_that_of_the_sample_variance():
-    found = estimate([0, 1, 2, 2, 0], 2, level=0.9).committed_length  # L = 1, 2, 3, 3, 1: s² = 1, so s/√5
-    half = 1.6448536269514722 / math.sqrt(5)
+def test_the_interval_of_the_mean_is_a_normal_one_with_more_rounds_at_the_ends():
+    found = estimate([0, 1, 2, 2, 0], 2, level=0.9).committed_length  # L = 1, 2, 3, 3, 1: s² = 4/5 with divisor 5
+    extra = 1.6448536269514722**2 / 4  # rounds added at L = 1 and at L = 3, each 1 away from the mean of 2
+    half = 1.6448536269514722 * math.sqrt((4 + 2 * extra) / (5 + 2 * extra) / (5 + 2 * extra))
     assert (found.value, found.low, found.high) == pytest.approx((2, 2 - half, 2 + half))
-    assert estimate([1], 2).committed_length == acceptance.Interval(2.0, -math.inf, math.inf, 1)
+
+
+@pytest.mark.parametrize(("a", "gamma", "rounds"), [(0.8, 4, 60), (0.98, 4, 20), (0.99, 2, 30), (0.3, 8, 40)])
+def test_the_interval_of_the_mean_covers_the_truth_near_its_ends_too(a, gamma, rounds):
+    true, hits = acceptance.committed_length_constant(a, gamma), 0
+    for seed in range(300):
+        found = estimate(simulate([a] * gamma, [gamma] * rounds, seed), gamma).committed_length
+        assert 1 <= found.low < found.high <= gamma + 1 and found.low <= found.value <= found.high
+        hits += found.low <= true <= found.high
+    assert hits / 300 >= 0.92
+
+
+def test_variance_keeps_its_digits_near_one():
+    for a in (0.99, 1 - 1e-6, 1 - 1e-9):
+        exact = acceptance.variance([Fraction(a)] * 8)
+        assert acceptance.variance_constant(a, 8) == pytest.approx(float(exact), rel=1e-4)
 
 
 def test_positions_are_counted_over_the_rounds_that_offer_or_reach_them():

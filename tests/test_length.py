@@ -107,6 +107,7 @@ def test_tables_and_laws_limit_the_scan():
     ("call", "message"),
     [
         (lambda: best_gamma(ledger(LAW, lambda gamma: 1.0)), "give gamma_max"),
+        (lambda: best_gamma(ledger(Acceptance([0.9]), Table({4: 1.0}))), "no length can be judged"),
         (lambda: best_gamma(ledger(LAW, Affine(1, 1)), gamma_max=-1), "gamma_max = -1"),
         (lambda: best_gamma_continuous(1.5, 1, 1), "a = 1.5"),
         (lambda: best_gamma_continuous(0.5, 0, 1), "base = 0"),
