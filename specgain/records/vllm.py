@@ -406,7 +406,7 @@ def _counts_v0(values, gamma):
         printed, half = number(efficiency, "System efficiency")
         if rounds and abs(emitted / (rounds * (gamma + 1)) - printed) > half + 1e-9:
             raise RecordError(f"system efficiency {printed} is not {emitted} of {rounds * (gamma + 1)}")
-    if not rounds <= emitted or (gamma and emitted > rounds * (gamma + 1)):
+    if not 0 <= rounds <= emitted or (gamma and emitted > rounds * (gamma + 1)):
         raise RecordError(f"emitted {emitted} does not fit {rounds} rounds of up to {gamma} draft tokens")
     printed = _check_rate_v0(values["Draft acceptance rate"], accepted, drafted)
     return {

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import random
 import sys
 import time
 import tracemalloc
@@ -161,6 +162,11 @@ def test_counters_that_are_no_counts():
 def test_fuzz_sample():
     counts = fuzz.run("sample", 1500)
     assert counts["read"] > 300 and counts["refused"] > 300
+
+
+@pytest.mark.parametrize("seed", ["1795975924433030156-633475"])
+def test_inputs_that_once_broke_a_reader(seed):
+    fuzz.outcome(fuzz.damage(random.Random(seed)))
 
 
 @pytest.mark.slow
