@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "specgain"
 HEAVY = ("numpy", "scipy", "sympy", "torch", "matplotlib")
 # the only places that may import a package at all, even inside a function
-HOME = {"torch": "lab/", "tokenizers": "lab/", "safetensors": "lab/", "sympy": "proofs/", "matplotlib": "figures.py"}
+HOME = {"torch": "lab/", "tokenizers": "lab/", "safetensors": "lab/", "sympy": "proofs/", "matplotlib": "figures/"}
 CORE = ("acceptance", "round_time", "gain", "length")
 
 

@@ -1,150 +1,47 @@
-"""Every figure of the course, in one visual language.
+"""Figures of the ledger: speedup over length, break-even, the account of a round, prediction against measurement."""
 
-A prediction is an open circle on a dashed line, a measurement a filled dot with whiskers on a solid line, always.
-Colours name roles, the same as in the pages: draft orange, verify blue, other grey, gain and accepted teal, loss and
-rejected vermillion.  A sign, a word or a line style says the same again.  A figure is one column wide, has a unit on
-every axis, and shows itself as inline SVG in the page's own text colour: sharp at every size, readable in light and
-dark.  Each function returns a `Drawing`, a matplotlib Figure whose `alt` says in words what can be seen.
-"""
-
-import functools
-import hashlib
 import html
-import io
-import re
 from itertools import pairwise
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-import matplotlib
-from matplotlib.figure import Figure
-
+from specgain.figures.style import (
+    ARROW,
+    CSS,
+    DRAFT,
+    GAIN,
+    INK,
+    LOSS,
+    MEASUREMENT,
+    OTHER,
+    PAPER,
+    PREDICTION,
+    SERIES,
+    VERIFY,
+    Drawing,
+    beside,
+    checked_gammas,
+    consecutive,
+    label_axes,
+    label_ends,
+    signed,
+    some,
+    styled,
+)
 from specgain.gain import averaging_gap, break_even_acceptance, log_split, mean_of_rates, pooled_rate
 from specgain.length import marginal_tokens
-
-WIDTH = 4.6  # inches; the page scales it to the column
-INK, PAPER = "#14202a", "#fefeff"
-DRAFT, VERIFY, OTHER, GAIN, LOSS = "#a84b00", "#1b5e9b", "#5b6673", "#00705a", "#b3311d"
-SERIES = (VERIFY, DRAFT, GAIN, LOSS, OTHER)
-# what each colour becomes inside a page: the page's variable where it has one
-THEME = {
-    INK: "currentColor",
-    PAPER: "var(--pst-color-background, var(--jp-layout-color0, #fff))",
-    DRAFT: "var(--sg-draft, #a84b00)",
-    VERIFY: "var(--sg-verify, #1b5e9b)",
-    OTHER: "var(--sg-other, #5b6673)",
-    GAIN: "var(--sg-accepted, #00705a)",
-    LOSS: "var(--sg-rejected, #b3311d)",
-}
-PREDICTION = {"linestyle": (0, (4, 2.4)), "marker": "o", "markersize": 5, "markerfacecolor": PAPER, "linewidth": 1.4}
-MEASUREMENT = {"linestyle": "-", "marker": "o", "markersize": 4.2, "linewidth": 1.2, "capsize": 2.2}
-ARROW = {"arrowstyle": "-|>", "lw": 2, "shrinkA": 0, "shrinkB": 0}
-STYLE = {
-    "font.size": 8.5,
-    "axes.titlesize": 9,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.labelsize": 8.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.8,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "axes.titlecolor": INK,
-    "axes.facecolor": "none",
-    "axes.axisbelow": True,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "text.color": INK,
-    "grid.color": INK,
-    "grid.alpha": 0.14,
-    "grid.linewidth": 0.7,
-    "hatch.linewidth": 0.8,
-    "figure.facecolor": "none",
-    "svg.fonttype": "none",
-    "svg.hashsalt": "specgain",
-}
-CSS = """
-.sg-figure, .sg-rounds { color: inherit; background: none; font-family: var(--sg-sans, system-ui, sans-serif); }
-.sg-figure svg { display: block; width: 100%; max-width: 35rem; height: auto; overflow: visible; }
-.sg-figure svg text { font-family: inherit !important; }
-.sg-figure p { margin: .3rem 0 0; text-align: left; font-size: .85rem; line-height: 1.4; color: var(--sg-quiet, inherit); }
-.sg-rounds { font-size: .9rem; line-height: 1.5; }
-.sg-rounds p { margin: .7rem 0 .25rem; }
-.sg-rounds ol { display: flex; flex-wrap: wrap; gap: .3rem; list-style: none; margin: 0; padding: 0; }
-.sg-rounds li { margin: 0; padding: .1rem .45rem; border: 1px solid; border-radius: .35rem; white-space: pre;
-  font-family: var(--sg-mono, monospace); font-size: .85rem; }
-.sg-rounds .accepted { color: var(--sg-accepted, #00705a); background: var(--sg-accepted-soft, transparent); }
-.sg-rounds .rejected { border-style: dashed; color: var(--sg-rejected, #b3311d); text-decoration: line-through; }
-.sg-rounds .unread { border-style: dotted; color: var(--sg-quiet, #5b6673); }
-.sg-rounds .own { border-width: 2px; color: var(--sg-verify, #1b5e9b); font-weight: 650; }
-html[data-theme] .bd-article div.cell_output .text_html:has(div:is(.sg-figure, .sg-rounds)):not(:has(table.dataframe)) {
-  background: none; color: inherit; padding: 0; }
-body[data-jp-theme-light="false"] :is(.sg-figure, .sg-rounds), html[theme="dark"] :is(.sg-figure, .sg-rounds) {
-  --sg-draft: #f3a95f; --sg-verify: #86bdf0; --sg-other: #a4b0bd; --sg-accepted: #5fd0b4; --sg-rejected: #ff9b85; }
-"""
-
-
-# ------------------------------------------------------------------------------------------ the drawing itself
-
-
-class Drawing(Figure):
-    """A matplotlib Figure one column wide, shown as inline SVG; `alt` describes it, `note` stands below it."""
-
-    def __init__(self, height, note=""):
-        super().__init__(figsize=(WIDTH, height), layout="constrained")
-        self.alt, self.note = "", note[:1].upper() + note[1:]
-
-    def svg(self):
-        """Return the figure as one `<svg>` element: themed colours, text as text, no id that another figure has."""
-        buffer = io.StringIO()
-        with matplotlib.rc_context(STYLE):
-            self.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-        return _for_a_page(buffer.getvalue(), self.alt)
-
-    def _repr_html_(self):
-        note = f"<p>{html.escape(self.note)}</p>" if self.note else ""
-        return f'<div class="sg-figure"><style>{CSS}</style>{self.svg()}{note}</div>'
-
-
-def _for_a_page(svg, alt):
-    """Return matplotlib's SVG fit for HTML: no prolog, no page-wide style, themed colours, private ids, alt text."""
-    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg[svg.index("<svg") :], flags=re.S)
-    for colour, themed in THEME.items():
-        svg = svg.replace(colour, themed)
-    mark = hashlib.sha256(svg.encode()).hexdigest()[:8]
-    used = set(re.findall(r'(?:url\(|href=")#([\w.-]+)', svg))
-    svg = re.sub(r' id="([\w.-]+)"', lambda m: f' id="{mark}-{m[1]}"' if m[1] in used else "", svg)
-    svg = re.sub(r'(url\(|href=")#', rf"\1#{mark}-", svg)
-    head, body = svg.split(">", 1)
-    box = re.search(r'viewBox="[^"]+"', head)[0]
-    style = 'style="stroke-linejoin: round; stroke-linecap: butt"'
-    names = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
-    return f'<svg {names} {box} {style} role="img" aria-label="{html.escape(alt)}">{body.strip()}'
-
-
-def _styled(function):
-    """Return `function` so that it draws in the course's style and leaves matplotlib's own settings alone."""
-
-    @functools.wraps(function)
-    def inside(*args, **kwargs):
-        with matplotlib.rc_context(STYLE):
-            return function(*args, **kwargs)
-
-    return inside
-
 
 # ------------------------------------------------------------------------------------------ speedup over γ
 
 
-@_styled
+@styled
 def speedup_curves(ledgers, gammas):
     """Return S(γ) of each ledger in {name: Ledger} as predictions, with the break-even line and the best γ of each."""
-    gammas, drawing, said = _lengths(gammas), Drawing(3.2), []
+    gammas, drawing, said = checked_gammas(gammas), Drawing(3.2), []
     ax = drawing.subplots()
     ax.axhline(1, color=INK, linewidth=1)
     ends = [(gammas[-1], 1, "break-even", INK)]
-    for (name, ledger), colour in zip(_some(ledgers, "ledgers").items(), SERIES, strict=False):
+    for (name, ledger), colour in zip(some(ledgers, "ledgers").items(), SERIES, strict=False):
         speedups = [ledger.speedup(g) for g in gammas]
         ax.plot(gammas, speedups, color=colour, **PREDICTION)
         top = max(range(len(gammas)), key=speedups.__getitem__)
@@ -161,19 +58,19 @@ def speedup_curves(ledgers, gammas):
         said.append(
             f"{name}: best γ = {gammas[top]} with S = {speedups[top]:.2f}, S = {speedups[-1]:.2f} at γ = {gammas[-1]}"
         )
-    _axes(ax, "speculation length γ (tokens)", "speedup S (×)", gammas)
-    _label_ends(ax, ends)
+    label_axes(ax, "speculation length γ (tokens)", "speedup S (×)", gammas)
+    label_ends(ax, ends)
     drawing.alt = f"Predicted speedup against speculation length, break-even at 1. {'. '.join(said)}."
     return drawing
 
 
-@_styled
+@styled
 def break_even_map(round_time, t_decode, gammas, point=None, levels=(1, 1.5, 2, 3)):
     """Return the map of γ and a: above the lowest line speculation is faster; each line is one speedup.
 
     `point` = (γ, a) marks where a setting stands.  A line ends where not even a = 1 reaches its speedup.
     """
-    gammas, drawing, said = _lengths(gammas, least=1), Drawing(3.1), []
+    gammas, drawing, said = checked_gammas(gammas, least=1), Drawing(3.1), []
     ax = drawing.subplots()
     ends = []
     for level, width in zip(levels, (2.0, 1.0, 1.0, 1.0, 1.0), strict=False):
@@ -193,8 +90,8 @@ def break_even_map(round_time, t_decode, gammas, point=None, levels=(1, 1.5, 2, 
         ax.plot(*point, "D", color=VERIFY, markersize=6)
         ax.annotate("here", point, (7, -3), textcoords="offset points", color=VERIFY)
     ax.set_ylim(0, 1.03)
-    _axes(ax, "speculation length γ (tokens)", "acceptance a (probability)", gammas)
-    _label_ends(ax, ends)
+    label_axes(ax, "speculation length γ (tokens)", "acceptance a (probability)", gammas)
+    label_ends(ax, ends)
     drawing.alt = f"Acceptance needed, by speculation length. {'; '.join(said) or 'No length shown breaks even'}."
     return drawing
 
@@ -202,29 +99,29 @@ def break_even_map(round_time, t_decode, gammas, point=None, levels=(1, 1.5, 2, 
 # ------------------------------------------------------------------------------------------ one round as a ledger
 
 
-@_styled
+@styled
 def ledger_bars(cases, note=""):
     """Return, for each {name: (Ledger, γ)}, what a round is worth (E[L]·t_D) above what it costs (T_round), in ms.
 
     The cost is split into draft, verify and other where the round time knows its parts.  The gap is the margin M.
     """
-    _some(cases, "cases")
+    some(cases, "cases")
     drawing, said = Drawing(0.6 + 0.95 * len(cases), note), []
     ax = drawing.subplots()
     for place, (name, (ledger, gamma)) in enumerate(cases.items()):
         row, y = ledger.row(gamma), -2.6 * place
         worth, cost = row.committed_length * ledger.t_decode * 1e3, row.t_round * 1e3
         ax.barh(y, worth, height=0.72, color=GAIN, alpha=0.85)
-        _beside(ax, worth, y, f"worth {worth:.1f}", GAIN)
+        beside(ax, worth, y, f"worth {worth:.1f}", GAIN)
         left = 0
         for part, t, colour in _parts(ledger.round_time, gamma):
             ax.barh(y - 0.8, t * 1e3, left=left, height=0.72, color=colour, alpha=0.85, edgecolor=PAPER, linewidth=0.8)
             if t * 1e3 > 0.14 * max(worth, cost) and part != "round":
                 ax.text(left + t * 500, y - 0.8, part, ha="center", va="center", color=PAPER, size=7.5)
             left += t * 1e3
-        _beside(ax, cost, y - 0.8, f"cost {cost:.1f}", VERIFY)
+        beside(ax, cost, y - 0.8, f"cost {cost:.1f}", VERIFY)
         word = "faster" if row.margin > 0 else "slower" if row.margin < 0 else "even"
-        verdict = f"M = {_signed(row.margin * 1e3)} ms: {word}"
+        verdict = f"M = {signed(row.margin * 1e3)} ms: {word}"
         ax.text(0, y + 0.55, f"{name}, γ = {gamma}", weight="bold", va="bottom")
         ax.text(
             1,
@@ -257,10 +154,10 @@ def _parts(round_time, gamma):
     return [(name, curve(gamma), colour) for name, curve, colour in parts]
 
 
-@_styled
+@styled
 def log_split_bars(cases):
     """Return, for each {name: (Ledger, γ)}, ln E[L] as an arrow from 0, then −ln(T_round/t_D), and ln S at the end."""
-    drawing, said = Drawing(0.75 + 0.62 * len(_some(cases, "cases"))), []
+    drawing, said = Drawing(0.75 + 0.62 * len(some(cases, "cases"))), []
     ax = drawing.subplots()
     ends = [0]
     for place, (name, (ledger, gamma)) in enumerate(cases.items()):
@@ -269,14 +166,14 @@ def log_split_bars(cases):
         for start, stop, level, colour in ((0, tokens, y, GAIN), (tokens, tokens + cost, y - 0.45, DRAFT)):
             ax.annotate("", (stop, level), (start, level), arrowprops=ARROW | {"color": colour})
         ax.annotate(
-            f"{name}, γ = {gamma}: tokens {_signed(tokens, 2)}, cost {_signed(cost, 2)}",
+            f"{name}, γ = {gamma}: tokens {signed(tokens, 2)}, cost {signed(cost, 2)}",
             (0, y),
             (3, 5),
             textcoords="offset points",
         )
         ax.plot(tokens + cost, y - 0.45, "o", color=INK, markersize=5, markerfacecolor=PAPER)
         ax.annotate(
-            f"ln S = {_signed(tokens + cost, 2)}",
+            f"ln S = {signed(tokens + cost, 2)}",
             (tokens + cost, y - 0.45),
             (0, -6),
             textcoords="offset points",
@@ -297,22 +194,22 @@ def log_split_bars(cases):
 # ------------------------------------------------------------------------------------------ marginal against average
 
 
-@_styled
+@styled
 def marginal_against_average(ledgers, gammas):
     """Return the tokens that candidate i adds, and per ledger in {name: Ledger} its rate against the round's rate.
 
     Candidate i pays while the bar (its tokens per ms of extra time) stands above the line (the round's tokens per ms
     without it): the step rule.  Lengths must be consecutive.  At length 0 the round is an ordinary step, t_D.
     """
-    gammas, said = _consecutive(gammas), []
-    drawing = Drawing(1.75 * (1 + len(_some(ledgers, "ledgers"))))
+    gammas, said = consecutive(gammas), []
+    drawing = Drawing(1.75 * (1 + len(some(ledgers, "ledgers"))))
     axes = drawing.subplots(1 + len(ledgers), 1, sharex=True)
     law = next(iter(ledgers.values())).acceptance
     tokens = [marginal_tokens(law, g - 1) for g in gammas]
     bars = axes[0].bar(gammas, tokens, width=0.7, color=OTHER, alpha=0.55)
     axes[0].bar_label(bars, [f"{t:.2f}" for t in tokens], size=7.5, padding=1)
     axes[0].set_ylim(0, 1.2 * max(tokens))
-    _axes(axes[0], "", "tokens added", gammas, title="What candidate number i adds")
+    label_axes(axes[0], "", "tokens added", gammas, title="What candidate number i adds")
     for ax, (name, ledger), colour in zip(axes[1:], ledgers.items(), SERIES, strict=False):
         times = [ledger.t_decode * 1e3 if g == 0 else ledger.round_time(g) * 1e3 for g in [gammas[0] - 1, *gammas]]
         rates = [
@@ -335,7 +232,7 @@ def marginal_against_average(ledgers, gammas):
         ax.plot(gammas, average, color=INK, **PREDICTION)
         ax.set_ylim(0, 1.18 * max(*average, sorted(rates)[-2] if len(rates) > 2 else max(rates)))
         _note_bar_tops(ax, gammas, rates)
-        _axes(ax, "", "tokens per ms", gammas, title=f"{name}: candidate (bar) against round so far (○)")
+        label_axes(ax, "", "tokens per ms", gammas, title=f"{name}: candidate (bar) against round so far (○)")
         said.append(
             f"{name}: the first candidate that does not pay is number {stop}"
             if stop
@@ -366,23 +263,23 @@ def _note_bar_tops(ax, places, heights):
 # ------------------------------------------------------------------------------------------ many rounds
 
 
-@_styled
+@styled
 def staircase(accepted, gamma):
     """Return the rounds as columns of accepted tokens, longest first, with the count of every row at its right end.
 
     Counting by columns gives the sum of K, counting by rows gives the rounds with K ≥ i: the tail sum.
     """
-    ks, drawing = sorted(_some(accepted, "accepted"), reverse=True), Drawing(2.9)
+    ks, drawing = sorted(some(accepted, "accepted"), reverse=True), Drawing(2.9)
     ax = drawing.subplots()
     rows = [sum(k >= i for k in ks) for i in range(1, gamma + 1)]
     ax.bar(range(1, len(ks) + 1), ks, width=1.0, color=GAIN, alpha=0.3, linewidth=0)
     for i, count in enumerate(rows, start=1):
         if count:
             ax.plot([0.5, count + 0.5], [i, i], color=GAIN, linewidth=1.1, solid_capstyle="butt")
-        _beside(ax, count + 0.5, i - 0.5, f"K ≥ {i}: {count}", INK)
+        beside(ax, count + 0.5, i - 0.5, f"K ≥ {i}: {count}", INK)
     ax.set_xlim(0.5, len(ks) * 1.2 + 0.5)
     ax.set_ylim(0, gamma + 0.4)
-    _axes(ax, "round, the longest prefix first (number)", "accepted prefix K (tokens)", None)
+    label_axes(ax, "round, the longest prefix first (number)", "accepted prefix K (tokens)", None)
     ax.grid(visible=False)
     drawing.alt = (
         f"{len(ks)} rounds as columns of accepted tokens. By columns: {sum(ks)} tokens. "
@@ -391,7 +288,7 @@ def staircase(accepted, gamma):
     return drawing
 
 
-@_styled
+@styled
 def averaging(committed, times, note=""):
     """Return rounds as dots (time in ms, tokens per ms), with both averages; the tilt of the cloud is their gap."""
     pooled, mean, gap = (f(committed, times) / 1e3 for f in (pooled_rate, mean_of_rates, averaging_gap))
@@ -409,43 +306,43 @@ def averaging(committed, times, note=""):
         ax.annotate(f"{name} {value:.3f}", **place, ha="right", va=va, color=colour)
     ax.set_ylim(0, 1.08 * max(rates))
     ax.set_xlim(0, 1.45 * max(ms))  # room for the two labels
-    _axes(ax, "time of the round (ms)", "tokens per ms", None)
+    label_axes(ax, "time of the round (ms)", "tokens per ms", None)
     drawing.alt = (
         f"{len(times)} rounds. Tokens per ms: total over total {pooled:.3f}, mean of the rounds' rates {mean:.3f}, "
-        f"gap {_signed(gap, 3)}, which is minus the covariance of time and rate over the mean time."
+        f"gap {signed(gap, 3)}, which is minus the covariance of time and rate over the mean time."
     )
     return drawing
 
 
-@_styled
+@styled
 def round_times(samples, expected, note=""):
     """Return the measured round times {K: [seconds, …]} with 95 % intervals, against one expected time in seconds.
 
     Above stands what each such round commits, K + 1 tokens.
     """
-    drawing, ks = Drawing(3.3, note), sorted(_some(samples, "samples"))
+    drawing, ks = Drawing(3.3, note), sorted(some(samples, "samples"))
     above, below = drawing.subplots(2, 1, sharex=True, height_ratios=(2, 3))
     above.bar(ks, [k + 1 for k in ks], width=0.7, color=GAIN, alpha=0.6)
-    _axes(above, "", "tokens", ks, title="What the round brings: K + 1 committed")
+    axes(above, "", "tokens", ks, title="What the round brings: K + 1 committed")
     means, halves = _means([[1e3 * t for t in samples[k]] for k in ks])
     place = {"xy": (1, expected * 1e3), "xycoords": ("axes fraction", "data")}
     below.axhline(expected * 1e3, color=INK, linestyle=PREDICTION["linestyle"], linewidth=1.3)
     below.annotate("expected", **place, xytext=(3, 0), textcoords="offset points", va="center")
     below.errorbar(ks, means, halves, color=VERIFY, **MEASUREMENT | {"linestyle": "none"})
     below.set_ylim(0, 1.35 * max(expected * 1e3, *means))
-    _axes(below, "accepted prefix K (tokens)", "round time (ms)", ks, title="What the round costs")
+    axes(below, "accepted prefix K (tokens)", "round time (ms)", ks, title="What the round costs")
     found = ", ".join(f"K = {k}: {m:.2f} ms" for k, m in zip(ks, means, strict=True))
     drawing.alt = f"Round time by accepted prefix, expected {expected * 1e3:.2f} ms. {found}."
     return drawing
 
 
-@_styled
+@styled
 def verify_cost(samples, note=""):
     """Return verification times {positions n: [seconds, …]} over the mean one-position time, with 95 % intervals.
 
     Two lines bound the picture: free verification (1) and no reuse of the weights at all (n).
     """
-    drawing, ns = Drawing(3.0, note), sorted(_some(samples, "samples"))
+    drawing, ns = Drawing(3.0, note), sorted(some(samples, "samples"))
     if ns[0] != 1:
         raise ValueError(
             f"samples has no entry for n = 1 (it starts at {ns[0]}); the ratio needs the one-position time"
@@ -461,7 +358,7 @@ def verify_cost(samples, note=""):
     ax.errorbar(ns, ratios, halves, color=VERIFY, **MEASUREMENT)
     ax.annotate(f"measured: {ratios[-1]:.2f}", (ns[-1], ratios[-1]), (0, 7), **away, ha="right", color=VERIFY)
     ax.set_ylim(0, top)
-    _axes(ax, "positions verified in one pass, n = γ + 1 (tokens)", "time over one-position time (×)", ns)
+    label_axes(ax, "positions verified in one pass, n = γ + 1 (tokens)", "time over one-position time (×)", ns)
     found = ", ".join(f"n = {n}: {ratio:.2f}" for n, ratio in zip(ns, ratios, strict=True))
     drawing.alt = f"Verification time over one-position time. {found}."
     return drawing
@@ -502,13 +399,13 @@ def comparisons(cells, draft):
             ends = (*cell["measured_interval"], *cell["speedup_interval"])
             row = Comparison(f"γ = {cell['gamma']}", cell["speedup"], cell["measured_speedup"], *ends)
             groups.setdefault(cell["domain"], []).append(row)
-    return _some(groups, f"cells of draft {draft!r}")
+    return some(groups, f"cells of draft {draft!r}")
 
 
-@_styled
+@styled
 def predicted_against_measured(groups, note=""):
     """Return {group: [Comparison, …]} as rows: predicted ○ and measured ● speedup, and the residual in percent."""
-    rows = [(group, c) for group, members in _some(groups, "groups").items() for c in members]
+    rows = [(group, c) for group, members in some(groups, "groups").items() for c in members]
     drawing = Drawing(0.8 + 0.22 * (len(rows) + 1.2 * len(groups)), note)
     left, right = drawing.subplots(1, 2, sharey=True, width_ratios=(5, 3))
     ticks, y = [], 0.0
@@ -563,14 +460,14 @@ def _comparison(left, right, c, y):
 # ------------------------------------------------------------------------------------------ how long, how wide
 
 
-@_styled
+@styled
 def tokens_over_time(ledger, gammas):
     """Return every length as a point (time of its round in ms, tokens it commits); speed is the slope from the origin.
 
     One ray is plain decoding (one token per t_D): points above it win.  The other, green, goes through the best length
     shown.  Lengths must be consecutive; each point bears its γ.
     """
-    gammas, drawing = _consecutive(gammas), Drawing(3.2)
+    gammas, drawing = consecutive(gammas), Drawing(3.2)
     ax, step = drawing.subplots(), ledger.t_decode * 1e3
     rows = [ledger.row(g) for g in gammas]
     times, tokens = [row.t_round * 1e3 for row in rows], [row.committed_length for row in rows]
@@ -589,7 +486,7 @@ def tokens_over_time(ledger, gammas):
         if len(gammas) < 10 or number % 2 == 0:
             ax.annotate(str(g), (x, y), (2, -6), textcoords="offset points", va="top", size=7.5, color=VERIFY)
     ax.set(xlim=(0, right), ylim=(0, top))
-    _axes(ax, "time of the round (ms)", "tokens committed, E[L] (tokens)", None)
+    label_axes(ax, "time of the round (ms)", "tokens committed, E[L] (tokens)", None)
     places = "; ".join(f"γ = {r.gamma}: {r.t_round * 1e3:.1f} ms, {r.committed_length:.2f} tokens" for r in rows)
     drawing.alt = (
         f"Tokens of a round over its time, with the ray of plain decoding. The steepest ray meets γ = {best.gamma}, "
@@ -598,13 +495,13 @@ def tokens_over_time(ledger, gammas):
     return drawing
 
 
-@_styled
+@styled
 def trees(drafts):
     """Return, for each {name: {path: survival}}, the drafted nodes level by level; a circle's area is the survival.
 
     A path is a tuple of ranks, one per level: (0, 1) is the second choice behind the first choice.
     """
-    sizes = [max(2, sum(len(path) == depth for path in tree)) for tree in _some(drafts, "drafts").values()
+    sizes = [max(2, sum(len(path) == depth for path in tree)) for tree in some(drafts, "drafts").values()
              for depth in [max(map(len, tree))]]  # fmt: skip
     drawing, said = Drawing(2.7), []
     panels = drawing.subplots(1, len(drafts), sharey=True, width_ratios=[4 + size for size in sizes], squeeze=False)[0]
@@ -639,12 +536,12 @@ def _across(tree):
     return places
 
 
-@_styled
+@styled
 def verified_positions(ranges):
     """Return the positions B·(γ + 1) that one step verifies under a schedule [[first, last, γ], …], and B·γ below it."""
     drawing, said = Drawing(3.0), []
     ax = drawing.subplots()
-    top = max(last * (gamma + 1) for _, last, gamma in _some(ranges, "ranges"))
+    top = max(last * (gamma + 1) for _, last, gamma in some(ranges, "ranges"))
     for first, last, gamma in ranges:
         ax.plot([first, last], [first * (gamma + 1), last * (gamma + 1)], color=VERIFY, linewidth=1.8)
         ax.plot([first, last], [first * gamma, last * gamma], color=DRAFT, linewidth=1.3, linestyle=(0, (1, 1.4)))
@@ -659,12 +556,12 @@ def verified_positions(ranges):
     ax.annotate("B(γ + 1)", (middle, middle * (gamma + 1)), (-4, 2), **away, color=VERIFY)
     ax.annotate("Bγ", (middle, middle * gamma), (-4, 2), **away, color=DRAFT)
     ax.set(xlim=(0, 1.02 * last), ylim=(-0.02 * top, 1.25 * top))
-    _axes(ax, "requests in the step, B (number)", "positions verified (tokens)", None)
+    label_axes(ax, "requests in the step, B (number)", "positions verified (tokens)", None)
     drawing.alt = f"Positions verified per step by batch size. {'. '.join(said)}."
     return drawing
 
 
-@_styled
+@styled
 def length_by_text(cells, draft, note=""):
     """Return one small panel per kind of text: predicted ○ and measured ● speedup over γ, the best of each ringed.
 
@@ -676,7 +573,7 @@ def length_by_text(cells, draft, note=""):
     panels = drawing.subplots(high, 2, sharex=True, sharey=True, squeeze=False).ravel()
     for ax, (domain, rows) in zip(panels, groups.items(), strict=False):
         said.append(f"{domain}: {_speedups_over_length(ax, rows)}")
-        _axes(ax, "", "", None, title=domain)
+        label_axes(ax, "", "", None, title=domain)
     for ax in panels[len(groups) :]:
         ax.remove()
     for place, ax in enumerate(panels[: len(groups)]):
@@ -717,7 +614,7 @@ class TokenRounds:
     SIGNS = {"accepted": "✓", "rejected": "✗", "unread": "·", "own": "+"}
 
     def __init__(self, rounds):
-        self.rounds = [_round_roles(drafted, target) for drafted, target in _some(rounds, "rounds")]
+        self.rounds = [_round_roles(drafted, target) for drafted, target in some(rounds, "rounds")]
 
     def _heads(self):
         for number, roles in enumerate(self.rounds, start=1):
@@ -767,55 +664,3 @@ def _round_roles(drafted, target):
 def _shown(token):
     """Return a token with its blanks visible: ␣ for a space, ⏎ for a line break."""
     return token.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥")
-
-
-# ------------------------------------------------------------------------------------------ small parts
-
-
-def _axes(ax, x, y, ticks, title=""):
-    ax.set(xlabel=x, ylabel=y, title=title)
-    ax.grid(axis="y")
-    if ticks is not None:
-        ax.set_xticks(ticks if len(ticks) < 14 else ticks[:: len(ticks) // 8])
-    ax.locator_params(axis="y", nbins=6)
-
-
-def _beside(ax, x, y, text, colour):
-    """Write a text just right of a point."""
-    ax.annotate(text, (x, y), (4, 0), textcoords="offset points", va="center", color=colour, annotation_clip=False)
-
-
-def _label_ends(ax, ends):
-    """Write each line's name behind its last point, pushed apart where two would touch."""
-    low, high = ax.get_ylim()
-    gap, least = (high - low) * 0.075, low
-    for x, y, name, colour in sorted(ends, key=lambda end: end[1]):
-        least = max(y, least)
-        ax.annotate(
-            name, (x, least), (7, 0), textcoords="offset points", va="center", color=colour, annotation_clip=False
-        )
-        least += gap
-
-
-def _signed(value, digits=1):
-    return f"{value:+.{digits}f}".replace("-", "−")
-
-
-def _some(values, name):
-    if len(values) == 0:
-        raise ValueError(f"{name} is empty; give at least one")
-    return values
-
-
-def _lengths(gammas, least=0):
-    gammas = list(_some(list(gammas), "gammas"))
-    if any(isinstance(g, bool) or not isinstance(g, int) or g < least for g in gammas) or sorted(gammas) != gammas:
-        raise ValueError(f"gammas = {gammas} must be rising whole numbers of tokens, {least} or more")
-    return gammas
-
-
-def _consecutive(gammas):
-    gammas = _lengths(gammas, least=1)
-    if gammas != list(range(gammas[0], gammas[0] + len(gammas))):
-        raise ValueError(f"gammas = {gammas} must be consecutive, such as 1, 2, 3: each bar is one more candidate")
-    return gammas

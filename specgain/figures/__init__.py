@@ -1,0 +1,30 @@
+"""Every figure of the course, in one visual language.
+
+A prediction is an open circle on a dashed line, a measurement a filled dot with whiskers on a solid line, always.
+Colours name roles, the same as in the pages: draft orange, verify blue, other grey, gain and accepted teal, loss and
+rejected vermillion.  A sign, a word or a line style says the same again.  A figure is one column wide, has a unit on
+every axis, and shows itself as inline SVG in the page's own text colour: sharp at every size, readable in light and
+dark.  Each function returns a `Drawing`, a matplotlib Figure whose `alt` says in words what can be seen.
+"""
+
+from specgain.figures.ledger import (  # noqa: F401
+    Comparison,
+    TokenRounds,
+    averaging,
+    break_even_map,
+    comparisons,
+    ledger_bars,
+    length_by_text,
+    log_split_bars,
+    marginal_against_average,
+    predicted_against_measured,
+    round_times,
+    speedup_curves,
+    staircase,
+    token_rounds,
+    tokens_over_time,
+    trees,
+    verified_positions,
+    verify_cost,
+)
+from specgain.figures.style import Drawing  # noqa: F401
