@@ -323,14 +323,14 @@ def round_times(samples, expected, note=""):
     drawing, ks = Drawing(3.3, note), sorted(some(samples, "samples"))
     above, below = drawing.subplots(2, 1, sharex=True, height_ratios=(2, 3))
     above.bar(ks, [k + 1 for k in ks], width=0.7, color=GAIN, alpha=0.6)
-    axes(above, "", "tokens", ks, title="What the round brings: K + 1 committed")
+    label_axes(above, "", "tokens", ks, title="What the round brings: K + 1 committed")
     means, halves = _means([[1e3 * t for t in samples[k]] for k in ks])
     place = {"xy": (1, expected * 1e3), "xycoords": ("axes fraction", "data")}
     below.axhline(expected * 1e3, color=INK, linestyle=PREDICTION["linestyle"], linewidth=1.3)
     below.annotate("expected", **place, xytext=(3, 0), textcoords="offset points", va="center")
     below.errorbar(ks, means, halves, color=VERIFY, **MEASUREMENT | {"linestyle": "none"})
     below.set_ylim(0, 1.35 * max(expected * 1e3, *means))
-    axes(below, "accepted prefix K (tokens)", "round time (ms)", ks, title="What the round costs")
+    label_axes(below, "accepted prefix K (tokens)", "round time (ms)", ks, title="What the round costs")
     found = ", ".join(f"K = {k}: {m:.2f} ms" for k, m in zip(ks, means, strict=True))
     drawing.alt = f"Round time by accepted prefix, expected {expected * 1e3:.2f} ms. {found}."
     return drawing
