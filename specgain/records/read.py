@@ -179,7 +179,7 @@ def _begins(phrase, line):
 def _block(phrase, text, source):
     reader = BLOCKS[phrase]
     if reader is None:
-        reader = sglang.table if "\nBackend:" in text[:400] else vllm_results.table
+        reader = (sglang if "\nBackend:" in text[:400] else vllm_results).printed_bench
     return _run((None, reader), text, source)
 
 

@@ -16,7 +16,7 @@ from math import ceil, floor
 from specgain.records.source import RecordError, count, real
 from specgain.records.summary import GAMMA_MAX, Record, Request, check
 from specgain.records.text import KEPT, LeftOut, decimal, fields, from_engine, number, whole
-from specgain.records.vllm_results import histogram_entry, latencies, rows, table_details
+from specgain.records.vllm_results import histogram_entry, latencies, table
 
 ENGINE = "SGLang"
 RANK = re.compile(r"\bTP(\d+)\b")
@@ -247,21 +247,15 @@ def _response(info, name):
 # ------------------------------------------------------------------------------------------------------- benchmarks
 
 
-def table(text, name):
+def printed_bench(text, name):
     """Return the Record of a printed bench_serving result; `text` starts at its title."""
-    values, closed = rows(text)
-    record = Record(ENGINE, "sglang-bench-table", aggregation="per run", name=name)
-    if not closed:
-        record.warn("left-out", f"{name}: the table has no closing line; what was cut off is missing")
-        values = dict(list(values.items())[:-1])
-    table_details(record, values)
-    length = (
-        real(decimal(values["Accept length"], "Accept length"), "Accept length", low=1.0)
-        if "Accept length" in values
-        else None
-    )
+    return table(text, Record(ENGINE, "sglang-bench-table", aggregation="per run", name=name), _accept_length)
+
+
+def _accept_length(record, values, closed):
+    length = values.get("Accept length")
+    length = None if length is None else real(decimal(length, "Accept length"), "Accept length", low=1.0)
     _bench(record, length, values.get("Backend", ""))
-    return record
 
 
 def is_bench(value):

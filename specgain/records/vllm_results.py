@@ -322,14 +322,27 @@ def rows(text, end=re.compile(r"^={20,}\s*$", re.MULTILINE)):
     return dict(ROW.findall(text[: match.start()] if match else text)), bool(match)
 
 
-def table(text, name):
-    """Return the Record of a printed `vllm bench serve` result; `text` starts at its title."""
+def table(text, record, add):
+    """Return `record` filled from a printed benchmark table, whose rows vLLM and SGLang share; `text` starts at its title.
+
+    `add(record, values, closed)` reads the rows that only its engine prints; a table that was cut keeps its whole rows.
+    """
     values, closed = rows(text)
-    record = Record(ENGINE, "vllm-bench-serve-table", aggregation="per run", name=name)
     if not closed:
-        record.warn("left-out", f"{name}: the table has no closing line; what was cut off is missing")
+        record.warn("left-out", f"{record.name}: the table has no closing line; what was cut off is missing")
         values = dict(list(values.items())[:-1])
     table_details(record, values)
+    add(record, values, closed)
+    return check(record)
+
+
+def printed_bench(text, name):
+    """Return the Record of the printed result of `vllm bench serve`."""
+    return table(text, Record(ENGINE, "vllm-bench-serve-table", aggregation="per run", name=name), _drafts)
+
+
+def _drafts(record, values, closed):
+    """Add the rows about drafts; without the closing line the positions may be incomplete and are left out."""
     _gap(record)
     if "Drafts" in values:
         record.rounds, record.drafted = whole(values["Drafts"], "Drafts"), _row(values, "Draft tokens", whole)
@@ -339,7 +352,6 @@ def table(text, name):
         record.gamma = len(places) if closed and places else None
         _check_printed(record, 0.5e-4)
     record.missing["committed_length"] = ALL_ROUNDS
-    return check(record)
 
 
 def _row(values, key, read):
