@@ -26,13 +26,14 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from specgain.lab.model import Cache, Config, load, save
-from specgain.lab.pair import sha256
+from specgain.lab.pair import DRAFTS, sha256
 
 CONFIG = {"vocab": 2048, "width": 192, "heads": 6, "hidden": 512, "layers": 8, "rope_base": 10000.0, "norm_eps": 1e-5}
 CHARACTERS = {"json": 1_500_000, "func": 1_200_000, "viet": 1_200_000, "stdlib": 6_000_000, "prose": 5_000_000}
 MIXTURE = {"json": 0.12, "func": 0.10, "viet": 0.12, "stdlib": 0.33, "prose": 0.33}
 HOLDOUT = 20_000  # last tokens of every domain, never trained on
 BATCH, LENGTH = 12, 256
+PROMPTS = 128  # in each of the two prompt sets
 SEED = 2026
 END = "<|end|>"  # token 0, between documents
 
@@ -277,7 +278,7 @@ def export(args, tokens):
     facts = {"target": {"steps": args.target_steps, "holdout": losses(target, CONFIG["layers"], tokens)}}
     save(folder / "target.safetensors", config, target, common | as_strings(facts["target"]))
     common_draft = common | {"target_sha256": sha256(folder / "target.safetensors")}
-    for name, step in zip(("weak", "strong"), args.drafts, strict=True):
+    for name, step in zip(DRAFTS, args.drafts, strict=True):
         draft = torch.load(args.work / f"draft-{step}.weights")
         facts[name] = {"steps": step, "of_steps": args.draft_steps, "holdout": losses(draft, 1, tokens)}
         del draft["embed"]
@@ -294,12 +295,12 @@ def export(args, tokens):
 
 
 def prompts(tokens):
-    """{"calibration.json": (64, 64) token ids, …}: windows spread over the hold-out, taken for the two sets in turn."""
+    """{"calibration.json": (128, 64) token ids, …}: windows spread over the hold-out, taken for the two sets in turn."""
     sets = {}
     for domain in corpora.DOMAINS:
         held = tokens[domain][-HOLDOUT:]
-        stride = (HOLDOUT - 64) // 127
-        windows = np.stack([held[i * stride : i * stride + 64] for i in range(128)])
+        stride = (HOLDOUT - 64) // (2 * PROMPTS - 1)
+        windows = np.stack([held[i * stride : i * stride + 64] for i in range(2 * PROMPTS)])
         sets[f"calibration.{domain}"], sets[f"test.{domain}"] = windows[0::2].copy(), windows[1::2].copy()
     return sets
 
@@ -350,8 +351,8 @@ def model_card(folder, facts, common):
         files=table(["file", "size"], [[path.name, f"{path.stat().st_size / 1e6:.2f} MB"] for path in paths]),
         mixture=", ".join(f"{domain} {share:.2f}" for domain, share in MIXTURE.items()),
         versions=f"Python {common['python']}, torch {common['torch']}",
-        weak=facts["weak"]["steps"],
-        strong=facts["strong"]["steps"],
+        **{name: facts[name]["steps"] for name in DRAFTS},
+        prompts=PROMPTS,
         seed=SEED,
         batch=BATCH,
         length=LENGTH,
@@ -370,16 +371,16 @@ SOURCES = {"json": OWN, "func": OWN, "viet": OWN, "stdlib": "Python standard lib
 
 CARD = """# The tiny pair
 
-One target and two drafts that share its vocabulary and its embedding. They exist to measure speculative decoding on
+One target and three drafts that share its vocabulary and its embedding. They exist to measure speculative decoding on
 any CPU in seconds. They are no language models to use: the text is clean in the three generated domains and only looks
 like code or English in the two natural ones.
 
 - **Target**: 8 layers, width 192, 6 heads, SwiGLU 512, RMSNorm, rotary positions, tied head, no biases.
 - **Drafts**: the same with 1 layer, on the target's own embedding. They start from the target's first layer and learn
-  its distribution (KL divergence). `weak` is the draft after {weak} steps, `strong` after {strong} steps of the same
-  run. One shape, so one cost per step: only their acceptance differs.
+  its distribution (KL divergence). `weak` is the draft after {weak} steps, `middle` after {middle}, `strong` after
+  {strong} steps of the same run. One shape, so one cost per step: only their acceptance differs.
 - **Tokenizer**: byte-level BPE, 2,048 tokens; token 0 ends a document.
-- **Prompts**: per domain two disjoint sets of 64 prompts with 64 tokens, `calibration` and `test`, from the hold-out.
+- **Prompts**: per domain two disjoint sets of {prompts} prompts with 64 tokens, `calibration` and `test`, from the hold-out.
 
 Loss on the hold-out, in nats per token (the last {holdout} tokens of each domain, never trained on; the generated
 domains draw on short lists, so their hold-out is new combinations of known parts):
@@ -407,9 +408,9 @@ def main():
     parser.add_argument("--austen", type=Path, help="the .deb file of r-cran-janeaustenr")
     parser.add_argument("--target-steps", type=int, default=1300)
     parser.add_argument("--draft-steps", type=int, default=500)
-    parser.add_argument("--keep", type=int, nargs="+", default=[20, 500], help="draft steps to keep")
+    parser.add_argument("--keep", type=int, nargs="+", default=[20, 80, 500], help="draft steps to keep")
     parser.add_argument(
-        "--drafts", type=int, nargs=2, default=[20, 500], help="draft steps to export as weak and strong"
+        "--drafts", type=int, nargs=3, default=[20, 80, 500], help="draft steps to export as weak, middle and strong"
     )
     parser.add_argument("--out", type=Path, default=Path("specgain/lab/weights"))
     parser.add_argument("--threads", type=int, default=2)

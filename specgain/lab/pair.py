@@ -12,7 +12,7 @@ from specgain.lab.model import load, read_metadata
 
 WEIGHTS = Path(__file__).parent / "weights"
 DOMAINS = ("json", "func", "viet", "stdlib", "prose")
-DRAFTS = ("weak", "strong")
+DRAFTS = ("weak", "middle", "strong")  # one draft after 20, 80 and 500 steps of its training
 PROMPT_SETS = ("calibration", "test")  # disjoint, both from text that was never trained on
 
 
