@@ -81,6 +81,26 @@ class Comparison:
         sides = [_throughput(side) for side in (self.spec_runs, self.plain_runs)]
         return None if None in sides else sides[0] / sides[1]
 
+    @property
+    def speedups(self):
+        """What each number of the records claims as S, {how it is got: S or None}; only the second is the ledger's."""
+        length, counters = self.committed_length, rates(self.spec)["committed_length_drafting_rounds"]
+        by_counters = None if None in (length, counters, self.margin) else self.speedup_decode * counters / length
+        tpot = [_latency(side).get("tpot", {}).get("mean") for side in (self.plain_runs, self.spec_runs)]
+        return {
+            "1 + accepted/drafts as E[L]": by_counters,
+            "E[L] over all rounds": None if self.margin is None else self.speedup_decode,
+            "ratio of mean TPOTs": tpot[0] / tpot[1] if all(tpot) else None,
+            "ratio of throughputs": self.speedup_throughput,
+        }
+
+    @property
+    def parts(self):
+        """The parts of a round in seconds, {"draft", "verify", "other"}, None where the record does not time them."""
+        details = self.spec.details or self.spec_runs[0].details
+        times = {name: details.get(f"t_{name}_ms") for name in ("draft", "verify", "other")}
+        return {name: None if ms is None else ms / 1e3 for name, ms in times.items()}
+
     def to_json(self):
         """Return the contract dict of `specgain compare`."""
         length, rate = self.committed_length, rates(self.spec)
@@ -381,15 +401,13 @@ def fault(found):
 
 def _phase(found):
     """Return the phase of the round that costs most beyond a plain step, or unknown if they are not timed."""
-    details = found.spec.details or found.spec_runs[0].details
-    times = {name: details.get(f"t_{name}_ms") for name in ("draft", "verify", "other")}
+    times = found.parts
     if times["draft"] is None:
         return "unknown"
-    t_decode_ms = found.t_decode * 1e3
     if None in times.values():
-        rest = found.t_round * 1e3 - t_decode_ms - times["draft"]
+        rest = found.t_round - found.t_decode - times["draft"]
         return "draft" if times["draft"] > rest else "unknown"
-    excess = {"draft": times["draft"], "verify": times["verify"] - t_decode_ms, "other": times["other"]}
+    excess = times | {"verify": times["verify"] - found.t_decode}
     return max(excess, key=excess.get)
 
 

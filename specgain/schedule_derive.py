@@ -25,13 +25,17 @@ GAMMA = "num_speculative_tokens"
 
 @dataclass(frozen=True)
 class Point:
-    """One setting at one batch size: γ (None: no speculation), seconds per token, and what is known of the round."""
+    """One setting at one batch size: γ (None: no speculation), seconds per token, and what is known of the round.
+
+    `repeats` are the seconds per token of its runs, one by one.
+    """
 
     batch: int
     gamma: int | None
     seconds: float
     committed_length: float | None = None
     t_round: float | None = None
+    repeats: tuple = ()
 
 
 @dataclass
@@ -93,7 +97,8 @@ def points_of_runs(records):
         seconds = seconds_per_token(record)[0]
         if seconds is None:
             raise RecordError(f"{record.name}: no time per token in this record")
-        found.append(Point(batch, gamma, seconds, committed_length(record), t_round(record)))
+        repeats = tuple(seconds_per_token(run)[0] for run in same)
+        found.append(Point(batch, gamma, seconds, committed_length(record), t_round(record), repeats))
     return found
 
 

@@ -3,12 +3,16 @@
 import re
 import sys
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import matplotlib
 import pytest
 
 from specgain import Acceptance, Ledger, RoundTime, figures, gain
+from specgain.compare import compare
+from specgain.records.roundlog import RequestLog, RoundLog
 from specgain.round_time import Affine, Quadratic
+from specgain.schedule_derive import Point, points
 
 LAW = Acceptance.constant(0.8)
 CHEAP = Ledger(LAW, RoundTime.of(Quadratic(0.010, 0.0007, 0.0001)), 0.010)
@@ -25,6 +29,20 @@ CELLS = [
      "measured_interval": [1.4, 1.6], "speedup_interval": [1.0, 2.0]}
     for domain in ("json", "prose", "viet") for gamma in (1, 2, 4)
 ]  # fmt: skip
+ENGINE = Path(__file__).resolve().parent / "data" / "engine"
+
+
+def captured(plain, spec):
+    """Return the Comparison of two captured runs."""
+    return compare(*([ENGINE / f"bench/{t}.json", *ENGINE.glob(f"metrics/{t}.*")] for t in (plain, spec)))
+
+
+COPY, DRAFT = ("plain_repeat_c1", "ngram3_repeat_c1"), ("plain_b_repeat_c1", "draft26k3_repeat_c1")
+LOADS = [
+    Point(batch, gamma, ms / 1e3, repeats=(0.9 * ms / 1e3, 1.1 * ms / 1e3))
+    for batch, *times in ((1, 10.0, 7.0, 5.0), (16, 14.0, 13.0, 15.0), (64, 30.0, 33.0, 60.0))
+    for gamma, ms in zip((None, 1, 3), times, strict=True)
+]
 DRAWN = {
     "speedup_curves": lambda: figures.speedup_curves({"cheap": CHEAP, "dear": DEAR}, range(1, 10)),
     "break_even_map": lambda: figures.break_even_map(CHEAP.round_time, 0.010, range(1, 9), point=(4, 0.8)),
@@ -40,6 +58,9 @@ DRAWN = {
     "trees": lambda: figures.trees({"chain": {(0,): 0.6, (0, 0): 0.36}, "wide": {(0,): 0.6, (1,): 0.2, (1, 0): 0.12}}),
     "verified_positions": lambda: figures.verified_positions([[1, 64, 3], [65, 128, 1], [129, 512, 0]]),
     "length_by_text": lambda: figures.length_by_text(CELLS, "strong"),
+    "round_account": lambda: figures.round_account({"n-gram": captured(*COPY), "draft model": captured(*DRAFT)}),
+    "speedups_claimed": lambda: figures.speedups_claimed(captured(*COPY)),
+    "gain_against_load": lambda: figures.gain_against_load(LOADS),
 }
 UNITS = re.compile(r"\(.+\)|^tokens( added| per ms)?$")
 
@@ -51,7 +72,9 @@ def drawing(request):
 
 def test_every_drawing_function_is_tried_here():
     public = {
-        n for n, f in vars(figures).items() if getattr(f, "__module__", "").startswith(figures.__name__) and n[0].islower()
+        n
+        for n, f in vars(figures).items()
+        if getattr(f, "__module__", "").startswith(figures.__name__) and n[0].islower()
     }
     assert public - {"token_rounds", "comparisons"} == set(DRAWN)
 
@@ -189,9 +212,69 @@ def test_token_rounds_show_prefix_correction_and_bonus():
     assert '<li class="rejected">✗ ␣b</li>' in page and "&lt;b&gt;" in page
 
 
+def test_round_account_draws_the_margin_and_its_interval_from_the_end_of_the_round():
+    drawing, found = DRAWN["round_account"](), captured(*DRAFT)
+    assert "draft model: may cost 239.7 ms, costs 299.5 ms, M = −59.8 ms" in drawing.alt and "slower" in drawing.alt
+    assert [bar.get_width() for bar in drawing.axes[0].patches[-2:]] == pytest.approx([239.67, 299.51], abs=0.01)
+    whisker = drawing.axes[0].containers[-1].lines[2][0].get_segments()[0][:, 0]
+    assert list(whisker) == pytest.approx([(found.t_round + edge) * 1e3 for edge in found.margin_interval])
+
+
+@pytest.mark.parametrize("timed", [("draft", "verify", "other"), ()])
+def test_round_account_shows_the_parts_that_were_timed(tmp_path, timed):
+    times = (
+        {"draft": 0.003, "verify": 0.012, "other": 0.001} if timed else {"draft": 0.0, "verify": 0.016, "other": 0.0}
+    )
+    rows = [
+        RequestLog(f"{arm}{i}", arm, gamma, drafted=[gamma] * n, accepted=[k] * n, committed=[k + 1] * n,
+                   **{f"t_{part}": [t if gamma else 0.01 * (part == "verify")] * n for part, t in times.items()})
+        for arm, gamma, k in (("plain", 0, 0), ("spec", 3, 2)) for i, n in enumerate((4, 5, 6))
+    ]  # fmt: skip
+    path = tmp_path / "log.json"
+    RoundLog({"device": "invented"}, {}, rows).write(path)
+    found = compare([path], [path])
+    widths = [bar.get_width() for bar in figures.round_account({"": found}).axes[0].patches]
+    assert sum(widths[1:]) == pytest.approx(16.0) and widths[0] == pytest.approx(30.0)
+    assert widths[1:] == pytest.approx([seconds * 1e3 for seconds in found.parts.values()])
+
+
+def test_speedups_claimed_keeps_the_counters_apart():
+    drawing, found = DRAWN["speedups_claimed"](), captured(*COPY)
+    assert "1 + accepted/drafts as E[L] 2.86, E[L] over all rounds 1.70" in drawing.alt
+    assert "ratio of throughputs 1.36" in drawing.alt and "1.31 to 2.37" in drawing.alt
+    markers = [line for line in drawing.axes[0].get_lines() if line.get_marker() == "o"]
+    assert [line.get_markerfacecolor() == figures.style.PAPER for line in markers] == [True, False, False, False]
+    assert [line.get_xdata()[0] for line in markers] == list(found.speedups.values())
+
+
+def test_gain_against_load_reads_a_sweep_summary(tmp_path):
+    gamma = "speculative_config.num_speculative_tokens"
+    lines = [
+        f"run_number,duration,completed,total_output_tokens,max_concurrency,mean_tpot_ms,{gamma},spec_decode_num_drafts,spec_decode_draft_tokens,spec_decode_accepted_tokens"
+    ]
+    for batch, plain, spec in ((1, 10.0, 5.0), (32, 20.0, 25.0)):
+        for run, noise in enumerate((0.9, 1.0, 1.1)):
+            lines.append(f"{run},20,64,6400,{batch},{plain * noise},,,,")
+            lines.append(f"{run},20,64,6400,{batch},{spec * noise},3,100,300,150")
+    (tmp_path / "summary.csv").write_text("\n".join(lines) + "\n")
+    drawing = figures.gain_against_load(points([tmp_path / "summary.csv"]))
+    line = drawing.axes[0].containers[0]
+    assert (
+        list(line.lines[0].get_ydata()) == pytest.approx([2.0, 0.8]) and "γ = 3: 2.00 at 1, 0.80 at 32" in drawing.alt
+    )
+    assert line.lines[2][0].get_segments()[0][:, 1] == pytest.approx([2 * 0.9 / 1.1, 2 * 1.1 / 0.9])
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: figures.round_account({}), "comparisons is empty"),
+        (
+            lambda: figures.round_account({"logs": compare([ENGINE / "log/plain.log"], [ENGINE / "log/ngram3.log"])}),
+            "logs: the margin is not known; missing: .*t_round_ms",
+        ),
+        (lambda: figures.gain_against_load([Point(1, 3, 0.01)]), "no plain run at batch size 1"),
+        (lambda: figures.gain_against_load([Point(1, None, 0.01)]), "points with a draft length is empty"),
         (lambda: figures.speedup_curves({}, [1, 2]), "ledgers is empty"),
         (lambda: figures.speedup_curves({"x": CHEAP}, [2, 1]), "rising whole numbers"),
         (lambda: figures.speedup_curves({"x": CHEAP}, [1.5]), "rising whole numbers"),

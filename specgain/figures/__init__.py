@@ -27,4 +27,5 @@ from specgain.figures.ledger import (  # noqa: F401
     verified_positions,
     verify_cost,
 )
+from specgain.figures.records import gain_against_load, round_account, speedups_claimed  # noqa: F401
 from specgain.figures.style import Drawing  # noqa: F401
