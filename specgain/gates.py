@@ -295,6 +295,24 @@ def by_load(plain, spec):
     return {load: times[0][load] / times[1][load] for load in both}
 
 
+def too_dear(comparison):
+    """Return True if a round commits clearly more than one token and speculation is still not shown to be faster."""
+    unproven = comparison is not None and comparison.verdict in ("slower", "within-noise")
+    return unproven and (comparison.committed_length or 0) > 1.1
+
+
+def cheaper_load(speedups, target=None):
+    """Return (load, target) if speculation is faster at the smallest load measured and not at the target, else None.
+
+    `target` defaults to the largest load in {load: S}.
+    """
+    if len(speedups) < 2:
+        return None
+    target = target if target in speedups else max(speedups)
+    low = min(speedups)
+    return (low, target) if speedups[low] > 1 >= speedups[target] else None
+
+
 def fault_tree(comparison, speedups=(), target=None):
     """Return where to look, in order, as sentences.
 
@@ -302,11 +320,7 @@ def fault_tree(comparison, speedups=(), target=None):
     order, each with its time where it is known. Good only when idle: measure at the target load, then decide by load.
     """
     steps = []
-    if (
-        comparison is not None
-        and comparison.verdict in ("slower", "within-noise")
-        and (comparison.committed_length or 0) > 1.1
-    ):
+    if too_dear(comparison):
         details = comparison.spec.details or comparison.spec_runs[0].details
         known = {k: details.get(f"t_{k}_ms") for k in ("draft", "verify", "other")}
         steps.append(f"a round commits {comparison.committed_length:.2f} tokens and is no faster: it takes too long")
@@ -314,14 +328,12 @@ def fault_tree(comparison, speedups=(), target=None):
             spent = f"{known[key]:.2f} ms a round" if known[key] is not None else "not timed in this record"
             steps.append(f"{name}: {spent}")
         steps.append("cache upkeep: rolled-back slots, copies, preemptions")
-    if len(speedups) > 1:
-        loads = sorted(speedups)
-        target = target if target in speedups else loads[-1]
-        if speedups[loads[0]] > 1 >= speedups[target]:
-            steps.append(
-                f"faster at {loads[0]} concurrent requests ({speedups[loads[0]]:.2f}×) and not at {target} "
-                f"({speedups[target]:.2f}×): speculate by scenario, or let a schedule step down"
-            )
-    elif target is None and steps:
+    if loads := cheaper_load(speedups, target):
+        low, at = loads
+        steps.append(
+            f"faster at {low} concurrent requests ({speedups[low]:.2f}×) and not at {at} "
+            f"({speedups[at]:.2f}×): speculate by scenario, or let a schedule step down"
+        )
+    elif len(speedups) < 2 and target is None and steps:
         steps.append("measure at the target load before deciding")
     return steps

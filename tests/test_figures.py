@@ -9,7 +9,9 @@ import matplotlib
 import pytest
 
 from specgain import Acceptance, Ledger, RoundTime, figures, gain
-from specgain.compare import compare
+from specgain.compare import compare, compare_runs
+from specgain.gates import gates
+from specgain.records import instrumented
 from specgain.records.roundlog import RequestLog, RoundLog
 from specgain.round_time import Affine, Quadratic
 from specgain.schedule_derive import Point, points
@@ -62,6 +64,11 @@ DRAWN = {
     "speedups_claimed": lambda: figures.speedups_claimed(captured(*COPY)),
     "gain_against_load": lambda: figures.gain_against_load(LOADS),
 }
+REPORT = gates(captured(*COPY).plain_runs + captured(*COPY).spec_runs, {"latency": {"load": {"max_concurrency": 1}, "ttft_ms": {"p99": 1000}}})
+DRAWN |= {
+    "gates_table": lambda: figures.gates_table(REPORT),
+    "fault_tree": lambda: figures.fault_tree(captured(*DRAFT), {1: 1.2, 16: 0.8}, 16),
+}
 UNITS = re.compile(r"\(.+\)|^tokens( added| per ms)?$")
 
 
@@ -83,7 +90,7 @@ def test_every_axis_has_a_unit(drawing):
     shared = {
         ax for ax in drawing.axes if ax.get_shared_x_axes().get_siblings(ax)[0] is not ax or len(drawing.axes) > 1
     }
-    for ax in drawing.axes:
+    for ax in filter(lambda ax: ax.axison, drawing.axes):  # a diagram has no axis
         assert ax.get_ylabel() == "" or UNITS.search(ax.get_ylabel()), ax.get_ylabel()
         assert UNITS.search(ax.get_xlabel()) or (ax in shared and ax is not drawing.axes[-1]), ax.get_xlabel()
 
@@ -288,3 +295,55 @@ def test_gain_against_load_reads_a_sweep_summary(tmp_path):
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+# ------------------------------------------------------------------------------------------ gates and fault tree
+
+
+def test_gates_table_shows_every_check_with_its_sign_and_limit():
+    drawing = figures.gates_table(REPORT)
+    texts = [text.get_text() for text in drawing.axes[0].texts]
+    assert "3,566 ms, wanted ≤ 1,000" in texts and "TTFT p99" in texts and "✗" in texts
+    assert [texts[texts.index(name) + 1] for name in ("Correctness", "Quality", "Latency", "Capacity")] == [
+        gate.verdict for gate in REPORT.gates
+    ]
+    assert len([text for text in texts if text in "✓✗?"]) == sum(len(gate.checks) for gate in REPORT.gates)
+    assert "not known" in texts  # no quality number was given
+
+
+def strong_boxes(drawing):
+    """Return the texts of the boxes on the path taken, from the top."""
+    drawn = [text.get_text().replace("\n", " ") for text in drawing.axes[0].texts if text.get_weight() == "bold"]
+    return [text.split("?")[0].split(":")[0] for text in drawn]
+
+
+def test_fault_tree_of_a_loss_goes_down_the_four_places():
+    steps = ["Faster at the target load", "More than 1.1 tokens a round", "Faster at a smaller load"]
+    off = strong_boxes(figures.fault_tree(captured(*DRAFT)))
+    assert off[:2] == steps[:2] and {"draft", "verification", "sampling", "cache upkeep"} < set(off)
+    assert "Fix it first, or leave it off." in off
+    by_load = strong_boxes(figures.fault_tree(captured(*DRAFT), {1: 1.2, 16: 0.8}, 16))
+    assert "Speculate by load, or step down." in by_load and "Fix it first, or leave it off." not in by_load
+
+
+def test_fault_tree_of_a_gain_and_of_a_draft_that_seldom_hits():
+    assert strong_boxes(figures.fault_tree(captured(*COPY)))[1:] == ["Keep it. Judge again with each release."]
+    seldom = strong_boxes(figures.fault_tree(captured("plain_chat_c4", "ngram3_chat_c4")))
+    assert "Acceptance" in seldom and "draft" not in seldom and "Not sure" in seldom
+
+
+def test_fault_tree_names_the_phase_that_costs_most():
+    def side(arm, gamma, draft, verify):
+        rounds = {"drafted": [gamma] * 4, "accepted": [gamma // 2] * 4, "committed": [gamma // 2 + 1] * 4}
+        times = {"t_draft": [draft] * 4, "t_verify": [verify] * 4, "t_other": [0.0001] * 4}
+        return [RequestLog(id=f"{arm}{i}", arm=arm, gamma=gamma, **rounds, **times) for i in range(9)]
+
+    def dearest(draft, verify):
+        log = RoundLog({}, {}, side("plain", 0, 0.0, 0.010) + side("spec", 2, draft, verify))
+        plain, spec = instrumented.roundlog(log.to_json(), "made")
+        tree = figures.fault_tree(compare_runs([plain], [spec]))
+        assert any(text.get_text().startswith("◀ costs most") for text in tree.axes[0].texts)
+        red = [p for p in tree.axes[0].patches if p.get_edgecolor()[0] > 0.6 and p.get_linewidth() == 2]
+        return round(red[0].get_y())
+
+    assert dearest(0.030, 0.012) < dearest(0.002, 0.060)  # draft stands above verification
