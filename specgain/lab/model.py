@@ -1,7 +1,8 @@
-"""A small decoder-only transformer for inference: RMSNorm, rotary positions, SwiGLU, tied head, no biases.
+"""A decoder-only transformer for inference: RMSNorm, rotary positions, SwiGLU, no biases.
 
 Keys and values live in a `Cache` whose rows have their own lengths, and every position is explicit.  So a row is
-rolled back by moving one number, and a verify pass over γ + 1 positions is the same call as a decode step.
+rolled back by moving one number, a verify pass over γ + 1 positions is the same call as a decode step, and rows of
+one pass may bring different numbers of tokens: only the tokens that are there go through the matrix products.
 """
 
 import json
@@ -12,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError, safe_open
 
+from specgain.lab.linear import KERNELS, best_kernel
+
 FORMAT = "specgain.weights/1"
 
 
@@ -21,7 +24,11 @@ class WeightsError(ValueError):
 
 @dataclass(frozen=True)
 class Config:
-    """The shape of a model; `context` is the greatest number of positions, `hidden` the width inside SwiGLU."""
+    """The shape of a model; `context` is the greatest number of positions, `hidden` the width inside SwiGLU.
+
+    `kv_heads` heads of keys and values serve all `heads` (0: as many), each `head_width` wide (0: width / heads).
+    `qk_norm` normalizes queries and keys per head (Qwen3). `tied`: the embedding is the output head too.
+    """
 
     vocab: int
     width: int
@@ -31,56 +38,54 @@ class Config:
     context: int = 512
     rope_base: float = 10000.0
     norm_eps: float = 1e-5
+    kv_heads: int = 0
+    head_width: int = 0
+    qk_norm: bool = False
+    tied: bool = True
 
-    @property
-    def head_width(self):
-        """Numbers per head."""
-        return self.width // self.heads
+    def __post_init__(self):
+        object.__setattr__(self, "kv_heads", self.kv_heads or self.heads)
+        object.__setattr__(self, "head_width", self.head_width or self.width // max(1, self.heads))
 
     def shapes(self):
         """{tensor name: shape} of all weights; a matrix is stored as (outputs, inputs)."""
-        d, shapes = self.width, {"embed": (self.vocab, self.width), "final_norm": (self.width,)}
+        d, w = self.width, self.head_width
+        shapes = {"embed": (self.vocab, d), "final_norm": (d,)} | ({} if self.tied else {"head": (self.vocab, d)})
         for i in range(self.layers):
-            shapes |= {f"layers.{i}.norm1": (d,), f"layers.{i}.qkv": (3 * d, d), f"layers.{i}.out": (d, d)}
-            shapes |= {f"layers.{i}.norm2": (d,), f"layers.{i}.gate_up": (2 * self.hidden, d)}
-            shapes |= {f"layers.{i}.down": (d, self.hidden)}
+            shapes |= {f"layers.{i}.norm1": (d,), f"layers.{i}.qkv": ((self.heads + 2 * self.kv_heads) * w, d)}
+            shapes |= {f"layers.{i}.out": (d, self.heads * w), f"layers.{i}.norm2": (d,)}
+            shapes |= {f"layers.{i}.gate_up": (2 * self.hidden, d), f"layers.{i}.down": (d, self.hidden)}
+            if self.qk_norm:
+                shapes |= {f"layers.{i}.q_norm": (w,), f"layers.{i}.k_norm": (w,)}
         return shapes
 
 
-# A matrix product by the fastest kernel for its number of rows. On CPU `F.linear` punishes a handful of rows so much
-# that verifying 5 positions can cost twice one position; a weight packed once for oneDNN does not.
+@dataclass(frozen=True)
+class Place:
+    """Where the new tokens of one pass go. `rows`, `slots` and `positions` have one entry per token that is there."""
 
+    batch: int
+    n: int  # columns of the padded rectangle
+    rows: torch.Tensor
+    columns: torch.Tensor | None  # None: no row is shorter than n
+    slots: torch.Tensor  # in the cache
+    positions: torch.Tensor  # of the rotary angles; differ from the slots only in a tree
+    start: int | None  # the first slot, where it is the same in all rows and nothing is ragged
+    end: int  # slots in use after the pass
+    mask: torch.Tensor | None  # (batch, 1, n, end), True where a token may look; None: everywhere
+    causal: bool = False  # the pass begins an empty cache: a plain triangle instead of a mask
 
-def can_pack():
-    """True if this PyTorch has oneDNN's packed linear for CPU. The two operators are private, so they are tried out."""
-    try:
-        weight, x = torch.randn(8, 8), torch.randn(3, 8)
-        return torch.allclose(_packed_product(x, _pack(weight)), F.linear(x, weight), atol=1e-5)
-    except (AttributeError, RuntimeError, NotImplementedError, TypeError):
-        return False
+    def pad(self, x):
+        """Return x (tokens, …) as (batch, n, …), zeros where a row is shorter."""
+        if self.columns is None:
+            return x.view(self.batch, self.n, *x.shape[1:])
+        padded = x.new_zeros(self.batch, self.n, *x.shape[1:])
+        padded[self.rows, self.columns] = x
+        return padded
 
-
-def _pack(weight):
-    return torch.ops.mkldnn._reorder_linear_weight(weight, 8)  # 8: the number of rows to expect
-
-
-def _packed_product(x, packed):
-    return torch.ops.mkldnn._linear_pointwise(x, packed, None, "none", [], "")
-
-
-class Linear:
-    """x ↦ x·Wᵀ for x (rows, inputs): a matrix-vector product for one row, the packed kernel for more."""
-
-    def __init__(self, weight, pack):
-        self.weight = weight
-        self.packed = _pack(weight) if pack else None
-
-    def __call__(self, x):
-        if len(x) == 1:
-            return torch.mv(self.weight, x[0])[None]
-        if self.packed is not None:
-            return _packed_product(x, self.packed)
-        return (self.weight @ x.T).T
+    def unpad(self, x):
+        """Return x (batch, n, …) as (tokens, …)."""
+        return x.flatten(0, 1) if self.columns is None else x[self.rows, self.columns]
 
 
 class Cache:
@@ -96,71 +101,144 @@ class Cache:
             raise ValueError(
                 f"capacity = {capacity} must be from 1 to the model's context of {config.context} positions"
             )
-        shape = (config.layers, batch, config.heads, capacity, config.head_width)
-        self.keys, self.values = (torch.zeros(shape, dtype=model.dtype) for _ in range(2))
+        shape = (config.layers, batch, config.kv_heads, capacity, config.head_width)
+        self.keys, self.values = (torch.zeros(shape, dtype=model.dtype, device=model.device) for _ in range(2))
         self.capacity, self.length = capacity, [0] * batch
 
-    def positions(self, n):
-        """Positions (batch, n) that the next n tokens of every row take; ValueError if a row is full."""
-        if max(self.length) + n > self.capacity:
-            raise ValueError(
-                f"{n} more positions do not fit: the cache holds {self.capacity} and a row has {max(self.length)}; "
-                "make the cache larger or γ smaller"
-            )
-        return torch.tensor(self.length)[:, None] + torch.arange(n)
+    def place(self, n, widths=None, tree=None):
+        """Return the `Place` of the next n tokens of every row, or of `widths[row]` ≤ n; ValueError if a row is full.
 
-    def write(self, layer, keys, values, positions):
-        """Store (batch, heads, n, head width) at `positions`; returns all keys and values of the layer so far."""
-        end, n = max(self.length) + keys.shape[2], keys.shape[2]
+        `tree`, a pair (depth of each token (n,), which tokens each one sees (n, n)), makes them the nodes of a tree.
+        """
+        length, batch, device = self.length, len(self.length), self.keys.device
+        ragged = widths is not None and min(widths) != n
+        end = max(a + w for a, w in zip(length, widths, strict=True)) if ragged else max(length) + n
+        if end > self.capacity:
+            raise ValueError(
+                f"{end - max(length)} more positions do not fit: the cache holds {self.capacity} and a row has "
+                f"{max(length)}; make the cache larger or γ smaller"
+            )
+        even = min(length) == max(length)
+        first, offsets = torch.tensor(length, device=device)[:, None], torch.arange(n, device=device)
+        slots = first + offsets
+        positions = slots if tree is None else first + tree[0].to(device)
+        causal = end == n and tree is None and not ragged and n > 1
+        mask = None if causal or (even and n == 1) else self._mask(slots, end, first, tree)
+        rows = torch.arange(batch, device=device)[:, None].expand(batch, n)
+        if not ragged:
+            start = length[0] if even else None
+            return Place(batch, n, rows.flatten(), None, slots.flatten(), positions.flatten(), start, end, mask, causal)
+        there = offsets < torch.tensor(widths, device=device)[:, None]
+        rows, columns = rows[there], offsets.expand(batch, n)[there]
+        return Place(batch, n, rows, columns, slots[there], positions[there], None, end, mask)
+
+    @staticmethod
+    def _mask(slots, end, first, tree):
+        """True where a token (batch, 1, n, end) may look: at itself and what leads to it."""
+        every = torch.arange(end, device=slots.device)
+        if tree is None:
+            return (every <= slots[:, :, None])[:, None]
+        n = slots.shape[1]
+        sees = (every < first)[:, None].repeat(1, n, 1)
+        inside = every - first  # (batch, end): the node that lies in a slot
+        node = inside.clamp(0, n - 1)[:, None].expand(-1, n, -1)
+        sees |= tree[1].to(slots.device).expand(len(first), n, n).gather(2, node) & ((inside >= 0) & (inside < n))[:, None]
+        return sees[:, None]
+
+    def write(self, layer, keys, values, place):
+        """Store keys and values (tokens, kv heads, head width); returns those of the layer so far, (batch, …, end, …)."""
         for store, new in ((self.keys[layer], keys), (self.values[layer], values)):
-            if min(self.length) == max(self.length):
-                store[:, :, end - n : end] = new
+            if place.start is None:
+                store.transpose(1, 2)[place.rows, place.slots] = new
             else:
-                rows = torch.arange(len(self.length))[:, None]
-                store.transpose(1, 2)[rows, positions] = new.transpose(1, 2)
-        return self.keys[layer, :, :, :end], self.values[layer, :, :, :end]
+                store[:, :, place.start : place.end] = place.pad(new).transpose(1, 2)
+        return self.keys[layer, :, :, : place.end], self.values[layer, :, :, : place.end]
+
+    def advance(self, n, widths=None):
+        """Count the tokens of a pass."""
+        self.length = [a + w for a, w in zip(self.length, widths or [n] * len(self.length), strict=True)]
 
 
 class Model:
     """Weights and the forward pass. `model(tokens, cache)` appends tokens to every row and returns their logits."""
 
-    def __init__(self, config, weights, dtype=torch.float32, pack=None):
-        pack = dtype == torch.float32 and can_pack() if pack is None else pack
-        weights = {name: weight.to(dtype).contiguous() for name, weight in weights.items()}
-        self.config, self.dtype, self.embed = config, dtype, weights["embed"]
-        self.final_norm, self.head = weights["final_norm"], Linear(self.embed, pack)
+    def __init__(self, config, weights, dtype=torch.float32, kernel=None, device="cpu"):
+        self.config, self.dtype, self.device = config, dtype, torch.device(device)
+        self.kernel = best_kernel(dtype, device) if kernel is None else kernel
+        linear = KERNELS[self.kernel] if isinstance(self.kernel, str) else self.kernel
+        w = {name: weight.to(self.device, dtype).contiguous() for name, weight in weights.items()}
+        self.embed, self.final_norm = w["embed"], w["final_norm"]
+        self.head = linear(w["embed" if config.tied else "head"])
+        names = [f"layers.{i}." for i in range(config.layers)]
         self.layers = [
             (
-                weights[f"layers.{i}.norm1"],
-                *(Linear(weights[f"layers.{i}.{name}"], pack) for name in ("qkv", "out")),
-                weights[f"layers.{i}.norm2"],
-                *(Linear(weights[f"layers.{i}.{name}"], pack) for name in ("gate_up", "down")),
+                w[name + "norm1"], linear(w[name + "qkv"]), linear(w[name + "out"]),
+                w[name + "norm2"], linear(w[name + "gate_up"]), linear(w[name + "down"]),
+                (w[name + "q_norm"], w[name + "k_norm"]) if config.qk_norm else None,
             )
-            for i in range(config.layers)
-        ]
+            for name in names
+        ]  # fmt: skip
         half = config.head_width // 2
         angles = torch.arange(config.context)[:, None] * config.rope_base ** (-torch.arange(half) / half)
-        self.cos = torch.cat((angles.cos(), angles.cos()), dim=1).to(dtype)
-        self.sin = torch.cat((-angles.sin(), angles.sin()), dim=1).to(dtype)
+        self.cos = torch.cat((angles.cos(), angles.cos()), dim=1).to(self.device, dtype)
+        self.sin = torch.cat((-angles.sin(), angles.sin()), dim=1).to(self.device, dtype)
 
     @torch.inference_mode()
-    def __call__(self, tokens, cache):
-        """Logits (batch, n, vocab) after each of the new token ids (batch, n); `cache` grows by n in every row."""
-        (batch, n), c = tokens.shape, self.config
-        positions = cache.positions(n)
-        cos, sin = self.cos[positions][:, None], self.sin[positions][:, None]  # (batch, 1, n, head width)
-        mask = self._mask(positions, max(cache.length) + n)
-        x = self.embed[tokens].flatten(0, 1)  # (batch · n, width)
-        for i, (norm1, qkv, out, norm2, gate_up, down) in enumerate(self.layers):
-            heads = qkv(self._norm(x, norm1)).view(batch, n, 3 * c.heads, c.head_width).transpose(1, 2)
-            queries, keys, values = heads.split(c.heads, dim=1)
-            keys, values = cache.write(i, self._rotate(keys, cos, sin), values, positions)
-            mixed = F.scaled_dot_product_attention(self._rotate(queries, cos, sin), keys, values, attn_mask=mask)
-            x = x + out(mixed.transpose(1, 2).reshape(batch * n, c.width))
+    def __call__(self, tokens, cache, widths=None):
+        """Logits (batch, n, vocab) after each of the new token ids (batch, n); `cache` grows by n in every row.
+
+        With `widths` row r has only its first `widths[r]` tokens, and the logits are (all tokens there, vocab), row
+        after row.
+        """
+        x, place = self.hidden(tokens, cache, widths)
+        logits = self.logits(x)
+        return logits.view(place.batch, place.n, -1) if widths is None else logits
+
+    @torch.inference_mode()
+    def hidden(self, tokens, cache, widths=None, tree=None, taps=None):
+        """Return (the last layer's output (tokens there, width), the `Place`); see `__call__` and `Cache.place`.
+
+        A dict `taps` {layer: None} is filled with the output of those layers; layer −1 is the embedding.
+        """
+        c, n = self.config, tokens.shape[1]
+        place = cache.place(n, widths, tree)
+        cos, sin = self.cos[place.positions][:, None], self.sin[place.positions][:, None]  # (tokens, 1, head width)
+        x = self.embed[place.unpad(tokens)]
+        for i, (norm1, qkv, out, norm2, gate_up, down, qk_norm) in enumerate(self.layers):
+            if taps is not None and i - 1 in taps:
+                taps[i - 1] = x
+            heads = qkv(self._norm(x, norm1)).view(len(x), -1, c.head_width)
+            turning, values = heads.split((c.heads + c.kv_heads, c.kv_heads), dim=1)
+            if qk_norm:
+                parts = turning.split((c.heads, c.kv_heads), dim=1)
+                turning = torch.cat([self._norm(part, gain) for part, gain in zip(parts, qk_norm, strict=True)], dim=1)
+            queries, keys = self._rotate(turning, cos, sin).split((c.heads, c.kv_heads), dim=1)
+            x = x + out(self._attend(queries, *cache.write(i, keys, values, place), place))
             gate, up = gate_up(self._norm(x, norm2)).chunk(2, dim=1)
             x = x + down(F.silu(gate) * up)
-        cache.length = [length + n for length in cache.length]
-        return self.head(self._norm(x, self.final_norm)).view(batch, n, c.vocab)
+        if taps is not None and c.layers - 1 in taps:
+            taps[c.layers - 1] = x
+        cache.advance(n, widths)
+        return x, place
+
+    @torch.inference_mode()
+    def logits(self, x):
+        """Return the logits (rows, vocab) of the last layer's outputs (rows, width)."""
+        return self.head(self._norm(x, self.final_norm))
+
+    def _attend(self, queries, keys, values, place):
+        """Mix the values (tokens, heads · head width). Heads that share keys stand behind each other as one longer row."""
+        c, batch, n = self.config, place.batch, place.n
+        group = c.heads // c.kv_heads
+        queries = place.pad(queries).view(batch, n, c.kv_heads, group, -1).permute(0, 2, 3, 1, 4)
+        if place.causal:
+            keys, values = (x[:, :, None].expand(-1, -1, group, -1, -1).flatten(1, 2) for x in (keys, values))
+            mixed = F.scaled_dot_product_attention(queries.flatten(1, 2), keys, values, is_causal=True)
+        else:
+            mask = place.mask if group == 1 or place.mask is None else place.mask.repeat(1, 1, group, 1)
+            mixed = F.scaled_dot_product_attention(queries.flatten(2, 3), keys, values, attn_mask=mask)
+        mixed = mixed.view(batch, c.kv_heads, group, n, -1).permute(0, 3, 1, 2, 4).reshape(batch, n, -1)
+        return place.unpad(mixed)
 
     def _norm(self, x, gain):
         return F.rms_norm(x, gain.shape, gain, self.config.norm_eps)
@@ -170,12 +248,16 @@ class Model:
         """Turn the two halves of each head by the position's angles."""
         return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin)
 
-    @staticmethod
-    def _mask(positions, end):
-        """True where a position (batch, 1, n, end) may look: at itself and before. None if that is everywhere."""
-        if positions.numel() == 1:
-            return None
-        return (torch.arange(end) <= positions[:, :, None])[:, None]
+
+def random_weights(config, seed=0, scale=0.02, dtype=torch.float32):
+    """Return random weights of this shape (norms are 1): for timing, where what the model says does not matter."""
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        name: torch.ones(shape, dtype=dtype)
+        if len(shape) == 1
+        else torch.empty(shape, dtype=dtype).normal_(0, scale, generator=generator)
+        for name, shape in config.shapes().items()
+    }
 
 
 # --- files ---------------------------------------------------------------------------------------------------------
@@ -189,9 +271,10 @@ def save(path, config, weights, metadata):
     save_file({name: w.detach().to(torch.float16).contiguous() for name, w in weights.items()}, path, header)
 
 
-def load(path, embed=None, dtype=torch.float32):
+def load(path, embed=None, dtype=torch.float32, **options):
     """The Model in the file at `path`, computed in `dtype`; a draft stored without "embed" takes the one given.
 
+    `options` go to `Model` (kernel, device).
     WeightsError for a damaged file, an unknown format, wrong shapes, or numbers that are not finite.
     """
     path = Path(path)
@@ -207,7 +290,7 @@ def load(path, embed=None, dtype=torch.float32):
     if "embed" not in weights and embed is not None:
         weights["embed"] = embed
     _check_weights(path.name, config, weights)
-    return Model(config, weights, dtype)
+    return Model(config, weights, dtype, **options)
 
 
 def read_metadata(path):
@@ -230,13 +313,20 @@ def _read_config(name, metadata):
 
 def _check_config(config):
     for name, value in asdict(config).items():
+        if name in ("qk_norm", "tied"):
+            if not isinstance(value, bool):
+                raise TypeError(f"{name} = {value!r} must be true or false")
+            continue
         whole = name not in ("rope_base", "norm_eps")
         if type(value) is not int if whole else not isinstance(value, (int, float)):
             raise TypeError(f"{name} = {value!r} must be a {'whole ' if whole else ''}number")
         if not 0 < value < float("inf"):
             raise ValueError(f"{name} = {value} must be a finite number above 0")
-    if config.width % (2 * config.heads):
-        raise ValueError(f"width = {config.width} must be an even number for each of heads = {config.heads}")
+    if config.head_width % 2 or config.heads % config.kv_heads:
+        raise ValueError(
+            f"heads = {config.heads} with kv_heads = {config.kv_heads} and head_width = {config.head_width}: the head "
+            "width must be even, and the heads a multiple of the heads of keys and values"
+        )
 
 
 def _check_weights(name, config, weights):

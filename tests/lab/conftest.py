@@ -46,12 +46,12 @@ def make_weights():
 
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory):
-    """A folder with target, two drafts, tokenizer and prompts of 12 tokens, three per domain and set."""
+    """A folder with target, three drafts, tokenizer and prompts of 12 tokens, three per domain and set."""
     folder = tmp_path_factory.mktemp("weights")
     config = Config(VOCAB, 32, 4, 48, 2, context=64)
     weights = random_weights(config, 7)
     save(folder / "target.safetensors", config, weights, {})
-    for name, noise in (("weak", 0.2), ("strong", 0.02)):
+    for name, noise in (("weak", 0.2), ("middle", 0.05), ("strong", 0.02)):
         one = Config(VOCAB, 32, 4, 48, 1, context=64)
         jitter = random_weights(one, 8, noise)
         draft = {n: weights[n] + jitter[n] for n in one.shapes() if n != "embed"}

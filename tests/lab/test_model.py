@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from specgain.lab import model as lab_model
-from specgain.lab.model import Cache, Config, Linear, Model, WeightsError, can_pack, load, save
+from specgain.lab import linear as lab_linear
+from specgain.lab.linear import KERNELS, can_pack
+from specgain.lab.model import Cache, Config, Model, WeightsError, load, save
 
 CONFIG = Config(61, 32, 4, 48, 2, context=64)
 
@@ -99,7 +100,7 @@ def test_packed_product_equals_the_public_one():
     generator = torch.Generator().manual_seed(0)
     for rows in (1, 2, 3, 5, 9, 64):
         weight, x = torch.randn(96, 40, generator=generator), torch.randn(rows, 40, generator=generator)
-        for linear in (Linear(weight, pack=True), Linear(weight, pack=False)):
+        for linear in (kernel(weight) for kernel in KERNELS.values()):
             assert torch.allclose(linear(x), F.linear(x, weight), atol=1e-5)
 
 
@@ -107,10 +108,10 @@ def test_without_the_private_operators_the_model_falls_back(make_weights, monkey
     def missing(weight):
         raise AttributeError("no such operator")
 
-    monkeypatch.setattr(lab_model, "_pack", missing)
+    monkeypatch.setattr(lab_linear, "_pack", missing)
     assert not can_pack()
     model = Model(CONFIG, make_weights(CONFIG, seed=1))
-    assert model.head.packed is None
+    assert model.kernel == "public"
     assert model(torch.tensor([[1, 2, 3]]), Cache(model)).isfinite().all()
 
 
@@ -171,7 +172,7 @@ def test_noise_in_the_header_is_refused(file):
         ({"metadata": {"format": "specgain.weights/9"}}, "has format 'specgain.weights/9'; this version reads"),
         ({"metadata": {"config": "{"}}, "config is unusable"),
         ({"metadata": {"config": json.dumps({"vocab": 61})}}, "it must hold vocab, width, heads"),
-        ({"metadata": {"config": json.dumps(asdict(CONFIG) | {"heads": 5})}}, "width = 32 .* heads = 5"),
+        ({"metadata": {"config": json.dumps(asdict(CONFIG) | {"heads": 5})}}, "heads = 5 with kv_heads = 4"),
         ({"metadata": {"config": json.dumps(asdict(CONFIG) | {"heads": 0})}}, "heads = 0 must be"),
         ({"metadata": {"config": json.dumps(asdict(CONFIG) | {"layers": "2"})}}, "layers = '2' must be a whole number"),
         ({"metadata": {"config": json.dumps(asdict(CONFIG) | {"norm_eps": float("nan")})}}, "norm_eps = nan"),
@@ -192,3 +193,47 @@ def test_a_file_that_contradicts_itself_is_refused(file, change, message):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="nowhere.safetensors does not exist"):
         load(tmp_path / "nowhere.safetensors")
+
+
+WIDE = Config(61, 32, 4, 48, 2, context=64, kv_heads=2, head_width=12, qk_norm=True, tied=False)
+
+
+@pytest.mark.parametrize("config", [CONFIG, WIDE])
+def test_a_ragged_pass_equals_each_row_alone(make_weights, config):
+    model = Model(config, make_weights(config, seed=1), torch.float64)
+    generator, widths = torch.Generator().manual_seed(4), ([7, 3, 1], [2, 5, 0], [1, 1, 4])
+    together, alone = Cache(model, 3), [Cache(model) for _ in range(3)]
+    for wide in widths:
+        tokens = torch.randint(61, (3, max(wide)), generator=generator)
+        parts = model(tokens, together, wide).split(wide)
+        for row, (n, part) in enumerate(zip(wide, parts, strict=True)):
+            if n:
+                assert torch.allclose(model(tokens[row : row + 1, :n], alone[row])[0], part, atol=1e-9)
+    assert together.length == [sum(column) for column in zip(*widths, strict=True)]
+
+
+@pytest.mark.parametrize("config", [CONFIG, WIDE])
+def test_the_nodes_of_a_tree_see_only_what_leads_to_them(make_weights, config):
+    model = Model(config, make_weights(config, seed=1), torch.float64)
+    prompt, nodes = torch.tensor([[1, 2, 3]]), torch.tensor([[9, 10, 11, 12, 13]])
+    parents, depth = [None, 0, 0, 1, 2], torch.tensor([0, 1, 1, 2, 2])
+    paths = [[0], [0, 1], [0, 2], [0, 1, 3], [0, 2, 4]]
+    assert [path[-2] if len(path) > 1 else None for path in paths] == parents
+    sees = torch.zeros(5, 5, dtype=torch.bool)
+    for node, path in enumerate(paths):
+        sees[node, path] = True
+    cache = Cache(model, 2)
+    model(prompt.repeat(2, 1)[:, :3], cache, [3, 1])
+    x, place = model.hidden(nodes.repeat(2, 1), cache, tree=(depth, sees))
+    logits = place.pad(model.logits(x))
+    for row, context in ((0, [1, 2, 3]), (1, [1])):
+        for node, path in enumerate(paths):
+            alone = model(torch.tensor([context + nodes[0, path].tolist()]), Cache(model))[0, -1]
+            assert torch.allclose(alone, logits[row, node], atol=1e-9)
+
+
+def test_taps_hold_the_outputs_of_the_layers(make_weights):
+    model = Model(CONFIG, make_weights(CONFIG, seed=1), torch.float64)
+    taps = {-1: None, 1: None}
+    x, _ = model.hidden(torch.tensor([[1, 2, 3]]), Cache(model), taps=taps)
+    assert torch.equal(taps[-1], model.embed[[1, 2, 3]]) and torch.equal(taps[1], x)
