@@ -85,3 +85,13 @@ def positions(name, values):
     if not values:
         raise ValueError(f"{name} is empty; give one entry per position, such as [0.8, 0.7]")
     return tuple(values)
+
+
+def finite_report(report, name="the result"):
+    """Return `report` (dicts, lists, numbers) if every number in it is finite; JSON can hold no other."""
+    if isinstance(report, (dict, list, tuple)):
+        for key, value in report.items() if isinstance(report, dict) else enumerate(report):
+            finite_report(value, key if isinstance(key, str) else name)
+    elif isinstance(report, float) and not math.isfinite(report):
+        raise ValueError(f"{name} = {report} is beyond what a number here can hold; give times of a usual size")
+    return report

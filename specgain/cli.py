@@ -22,7 +22,7 @@ try:
 except ImportError:  # pragma: no cover
     sys.exit("the command line needs typer and rich: pip install 'specgain[cli]'")
 
-from specgain import cli_records
+from specgain import _checks, cli_records
 from specgain.acceptance import Acceptance
 from specgain.gain import Ledger, break_even_acceptance, break_even_length, break_even_round_time, margin, speedup
 from specgain.length import best_gamma, best_gamma_continuous
@@ -91,10 +91,12 @@ def read_table(path):
 
     The JSON is an object {"4": 14.4, …} or a list of objects with the two columns.
     """
+    from specgain.records.source import parse_json
+
     text = path.read_text(encoding="utf-8-sig")  # spreadsheets put a byte order mark in front
     try:
         as_json = path.suffix.lower() == ".json"
-        data = json.loads(text) if as_json else csv.DictReader(text.splitlines(), skipinitialspace=True)
+        data = parse_json(text) if as_json else csv.DictReader(text.splitlines(), skipinitialspace=True)
         pairs = data.items() if isinstance(data, dict) else [(row["gamma"], row["t_round_ms"]) for row in data]
         table = [(int(str(gamma)), float(ms)) for gamma, ms in pairs]  # int(1.5) would be 1
     except (KeyError, TypeError, ValueError, RecursionError) as error:
@@ -175,7 +177,7 @@ def gain(
     gammas = numbers("--gamma", gamma, int, "1,2,4,8")
     if min(gammas) < 0 or len(set(gammas)) < len(gammas):
         raise ValueError(f"--gamma {gamma!r} must list whole lengths of 0 or more, each once")
-    report = gain_report(acceptance_law(a), cost_curve(round_cost), t_decode_ms / 1e3, gammas)
+    report = _checks.finite_report(gain_report(acceptance_law(a), cost_curve(round_cost), t_decode_ms / 1e3, gammas))
     if json_:
         print_json(report)
     else:
@@ -337,6 +339,7 @@ def predict(
     try:
         _check_agreement(records[1])
         report = prediction_report(lab, lab.Cost.from_json(records[0]), records[1], lengths, log)
+        _checks.finite_report(report)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{cost} or {acceptance} is damaged ({type(error).__name__}: {error})") from None
     if json_:

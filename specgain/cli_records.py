@@ -11,6 +11,8 @@ from typing import Annotated
 import typer
 from typer.core import TyperCommand
 
+from specgain._checks import finite_report
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, the contract of specgain/schemas.")]
 Gamma = Annotated[
     int | None,
@@ -44,7 +46,8 @@ def spread(args, options):
 
 
 def finish(result, as_json, text, cannot_tell=False):
-    """Print `result` as JSON or `text`, and exit with 1 if nothing could be told."""
+    """Print `result` as JSON or `text`, and exit with 1 if nothing could be told, with 2 if a number overflowed."""
+    guarded(as_json, lambda: finite_report(result))
     typer.echo(json.dumps(result, ensure_ascii=False, allow_nan=False) if as_json else text.rstrip("\n"))
     if cannot_tell:
         raise typer.Exit(1)

@@ -166,11 +166,21 @@ def test_bad_input_ends_with_2_and_names_what_would_be_right(capsys, wrong, mess
     assert status == 2 and out == "" and message in err
 
 
+@pytest.mark.parametrize("cost", ["affine:1e308,1e308", "affine:1e-320,0", "quadratic:1e308,0,0"])
+def test_a_result_beyond_every_number_has_one_status(capsys, cost):
+    call = ["gain", "--a", "0.8", "--t-decode", "1e308", "--round-cost", cost]
+    status, data = run_json(capsys, *call)
+    assert status == 2 and "= inf is beyond" in data["error"]
+    status, out, err = run(capsys, *call)
+    assert status == 2 and out == "" and "= inf is beyond" in err
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
         ("t.csv", "gamma,t_round_ms\n", "no row"),
         ("t.csv", "gamma,t_round_ms\n1,10\n1,11\n", "repeats a gamma"),
+        ("t.json", '{"1": 10, "1": 11}', "the key 1 occurs more than once"),
         ("t.csv", "gamma,t_round_ms\n1,fast\n", "whole gamma and a number"),
         ("t.csv", "gamma,ms\n1,10\n", "no column 't_round_ms'"),
         ("t.csv", "gamma;t_round_ms\n1;10\n", "no column 'gamma'"),

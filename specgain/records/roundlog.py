@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field, fields
 from numbers import Integral
 from pathlib import Path
 
+from specgain.records.source import RecordError, parse_json
+
 SCHEMA = "specgain.roundlog/1"
 FINISHES = ("length", "stop", "unknown")  # by the output cap; by EOS or a stop string; not recorded
 COUNTS = ("drafted", "accepted", "committed")
@@ -24,8 +26,8 @@ class RoundLogError(ValueError):
 class RequestLog:
     """One request of one arm, with one entry per round in every column.
 
-    `gamma` is the length asked for; `drafted[r]` what round r offered (less at the end), `accepted[r]` its K and
-    `committed[r]` its L.  Ordinary decoding is γ = 0: each step is a round with nothing drafted.
+    `gamma` is the length asked for (the longest, if it changes); `drafted[r]` what round r offered, never more and less
+    at the end; `accepted[r]` its K and `committed[r]` its L.  Ordinary decoding is γ = 0: each step is a round with nothing drafted.
     `prefill_tokens` committed by the prefill (usually 1) belong to no round.
     """
 
@@ -45,6 +47,7 @@ class RequestLog:
     t_draft: list = field(default_factory=list)
     t_verify: list = field(default_factory=list)
     t_other: list = field(default_factory=list)
+    batch: list = field(default_factory=list)  # requests that shared each round's pass; empty: not recorded
 
     def __post_init__(self):
         self._check_columns()
@@ -66,6 +69,8 @@ class RequestLog:
         for name in COUNTS:
             if any(isinstance(v, bool) or not isinstance(v, int) or v < 0 for v in getattr(self, name)):
                 raise RoundLogError(f"request {self.id!r}: {name} must hold whole numbers of tokens, 0 or more")
+        if self.batch and (len(self.batch) != len(self.drafted) or any(type(b) is not int or b < 1 for b in self.batch)):
+            raise RoundLogError(f"request {self.id!r}: batch must hold one whole number of requests per round, 1 or more")
         for name in TIMES:
             if any(not isinstance(v, (int, float)) or not 0 <= v < float("inf") for v in getattr(self, name)):
                 raise RoundLogError(f"request {self.id!r}: {name} must hold finite times of 0 s or more")
@@ -76,6 +81,11 @@ class RequestLog:
         for r, (drafted, accepted, committed) in enumerate(
             zip(self.drafted, self.accepted, self.committed, strict=True)
         ):
+            if drafted > self.gamma:
+                raise RoundLogError(
+                    f"request {self.id!r}, round {r}: {drafted} drafted tokens with gamma = {self.gamma}; "
+                    "gamma is the longest length asked for"
+                )
             if accepted > drafted:
                 raise RoundLogError(
                     f"request {self.id!r}, round {r}: accepted {accepted} of {drafted} drafted tokens; "
@@ -183,12 +193,14 @@ class RoundLog:
     def read(cls, path):
         """Return the RoundLog in the file at `path`; raises RoundLogError for a file that is not one."""
         try:
-            return cls.from_json(json.loads(Path(path).read_text(encoding="utf-8")))
-        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+            return cls.from_json(parse_json(Path(path).read_text(encoding="utf-8")))
+        except (RecordError, UnicodeDecodeError) as error:
             raise RoundLogError(f"{path} is not a complete JSON file ({error})") from error
 
 
 def _to_milliseconds(request):
+    if not request["batch"]:
+        del request["batch"]
     for name in TIMES:
         request[f"{name}_ms"] = [round(seconds * 1e3, 6) for seconds in request.pop(name)]
     return request

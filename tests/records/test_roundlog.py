@@ -52,6 +52,7 @@ def test_totals():
         ({"gamma": "4"}, "gamma = '4'"),
         ({"gamma": True}, "gamma = True"),
         ({"output_tokens": 9}, "do not add up to output_tokens = 9"),
+        ({"gamma": 3}, "round 0: 4 drafted tokens with gamma = 3; gamma is the longest length asked for"),
         ({"finish": "tired"}, "finish = 'tired'"),
     ],
 )
@@ -64,6 +65,7 @@ def test_a_request_that_contradicts_itself_is_refused(changes, message):
     ("text", "message"),
     [
         ('{"schema": "specgain.round', "not a complete JSON file"),
+        ('{"schema": "specgain.roundlog/1", "schema": "specgain.roundlog/1"}', "occurs more than once"),
         ("[]", "schema is 'list'"),
         ("[" * 99999, "not a complete JSON file"),
         ('{"schema": "specgain.roundlog/1", "environment": {}, "setup": {}, "requests": {}}', "it must be a list"),
