@@ -264,7 +264,9 @@ def test_an_answer_file_starts_from_the_template(capsys, tmp_path):
     assert run_json(capsys, "prove", "--student", tmp_path / "answers.txt")[0] == 1  # nothing answered yet
 
 
-@pytest.mark.parametrize(("text", "message"), [("import os", "line 1"), ("x = 1", "no slot x"), ("", "answers no slot")])
+@pytest.mark.parametrize(
+    ("text", "message"), [("import os", "line 1"), ("x = 1", "no slot x"), ("", "answers no slot")]
+)
 def test_a_file_that_is_no_answer_file_is_bad_input(capsys, tmp_path, text, message):
     (tmp_path / "mine.txt").write_text(text, encoding="utf-8")
     status, data = run_json(capsys, "prove", "--student", tmp_path / "mine.txt")

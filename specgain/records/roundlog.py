@@ -69,8 +69,12 @@ class RequestLog:
         for name in COUNTS:
             if any(isinstance(v, bool) or not isinstance(v, int) or v < 0 for v in getattr(self, name)):
                 raise RoundLogError(f"request {self.id!r}: {name} must hold whole numbers of tokens, 0 or more")
-        if self.batch and (len(self.batch) != len(self.drafted) or any(type(b) is not int or b < 1 for b in self.batch)):
-            raise RoundLogError(f"request {self.id!r}: batch must hold one whole number of requests per round, 1 or more")
+        if self.batch and (
+            len(self.batch) != len(self.drafted) or any(type(b) is not int or b < 1 for b in self.batch)
+        ):
+            raise RoundLogError(
+                f"request {self.id!r}: batch must hold one whole number of requests per round, 1 or more"
+            )
         for name in TIMES:
             if any(not isinstance(v, (int, float)) or not 0 <= v < float("inf") for v in getattr(self, name)):
                 raise RoundLogError(f"request {self.id!r}: {name} must hold finite times of 0 s or more")
