@@ -303,7 +303,7 @@ def test_bad_input_is_named(call, message):
 def test_gates_table_shows_every_check_with_its_sign_and_limit():
     drawing = figures.gates_table(REPORT)
     texts = [text.get_text() for text in drawing.axes[0].texts]
-    assert "3,566 ms, wanted ≤ 1,000" in texts and "TTFT p99" in texts and "✗" in texts
+    assert "3,566 ms (want ≤ 1,000)" in texts and "TTFT p99" in texts and "✗" in texts
     assert [texts[texts.index(name) + 1] for name in ("Correctness", "Quality", "Latency", "Capacity")] == [
         gate.verdict for gate in REPORT.gates
     ]

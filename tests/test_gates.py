@@ -47,6 +47,7 @@ def test_all_gates_pass():
     json.dumps(report.to_json(), allow_nan=False)
 
 
+@pytest.mark.claims("C8.3", "C8.4")
 def test_a_loss_fails_latency_and_capacity_with_80_percent_at_the_first_position():
     report = gates(LOSS, LIMITS)
     assert verdicts(report) == {"correctness": "pass", "quality": "pass", "latency": "fail", "capacity": "fail"}
@@ -63,6 +64,7 @@ def test_a_loss_fails_latency_and_capacity_with_80_percent_at_the_first_position
     assert "| gain | **fails** |" in text and "| KV cache tokens | **fails** |" in text
 
 
+@pytest.mark.claims("C8.3")
 @pytest.mark.parametrize(
     ("gate", "change", "verdict"),
     [
@@ -102,6 +104,7 @@ def test_noise_is_no_evidence_of_gain():
     assert (gain["value"], gain["ok"]) == ("within-noise", None)
 
 
+@pytest.mark.claims("C8.4")
 def test_good_when_idle_only(tmp_path):
     """Faster alone, slower with four requests at once: the tree says to decide by load."""
     records = []

@@ -7,7 +7,7 @@ from specgain.gates import FAIL, PASS, cheaper_load, too_dear
 
 SIGN = {True: "✓", False: "✗", None: "?"}
 COLOUR = {True: GAIN, False: LOSS, None: OTHER, PASS: GAIN, FAIL: LOSS, "insufficient": OTHER}
-LEFT, BAR, RIGHT = 0.33, 0.27, 0.64  # of the width: where bars begin, where their limit lies behind that, the values
+LEFT, BAR, RIGHT = 0.36, 0.24, 0.64  # of the width: where bars begin, where their limit lies behind that, the values
 MOST = 1.1  # a bar longer than this many limits is cut there, with an arrow head
 
 
@@ -43,7 +43,7 @@ def gates_table(report):
 def _check_row(ax, y, check):
     colour = COLOUR[check["ok"]]
     ax.text(0.012, y, SIGN[check["ok"]], color=colour, va="center", weight="bold")
-    ax.text(0.05, y, _name(check), va="center", size=7.8)
+    ax.text(0.05, y, _name(check), va="center")
     value, limit = check["value"], check["limit"]
     if _is_number(value) and _is_number(limit) and limit > 0 and check["name"] != "load":
         share = min(value / limit, MOST)
@@ -51,7 +51,7 @@ def _check_row(ax, y, check):
         if value / limit > MOST:
             ax.plot(LEFT + MOST * BAR, y, ">", color=colour, markersize=4, clip_on=False)
         ax.plot([LEFT + BAR] * 2, [y - 0.42, y + 0.42], color=INK, linewidth=1.2)
-    ax.text(RIGHT, y, _said(check), va="center", size=7.8, color=colour if check["ok"] is False else INK)
+    ax.text(RIGHT, y, _said(check), va="center", color=colour if check["ok"] is False else INK)
 
 
 def _name(check):
@@ -65,7 +65,7 @@ def _is_number(value):
 
 
 def _said(check):
-    """Return value and limit in few words, such as "105 ≤ 100 ms"."""
+    """Return value and limit in few words, such as "105 ms (want ≤ 100)"."""
     text = check["text"]
     if check["value"] is None and check["ok"] is None:
         return "not known"
@@ -74,7 +74,7 @@ def _said(check):
     unit = next((u for u in (" ms", "×") if f"{u}, " in text), "")
     sign = "≤" if "at most" in text else "≥"
     number = [f"{v:,.0f}" if abs(v) >= 1000 else f"{v:.3g}" for v in (check["value"], check["limit"])]
-    return f"{number[0]}{unit}, wanted {sign} {number[1]}"
+    return f"{number[0]}{unit} (want {sign} {number[1]})"
 
 
 # ------------------------------------------------------------------------------------------ the fault tree
