@@ -1,64 +1,183 @@
-"""Greedy decoding, plain and speculative, in one loop that times its own phases.
+"""Decoding, plain and speculative, of one request or many at a time, in one loop that times its own phases.
 
-One round: the draft proposes, the target verifies all candidates in one pass, the loop commits the accepted prefix plus
-the target's own next token. The output equals plain greedy decoding token for token; only rounding of two logits that
-tie could tell them apart. With γ = 0 the same loop is plain decoding.
+One round: the draft proposes, the target verifies all candidates of all rows in one pass, and each row commits its
+accepted prefix plus the target's own next token. Rows have their own lengths, acceptances and ends; a row that ends
+makes room for the next request. The output is that of plain decoding: token for token when greedy (only rounding of two
+logits that tie could tell them apart), in distribution when sampling. With γ = 0 the same loop is plain decoding.
 """
 
+from collections import deque
 from dataclasses import dataclass
+from numbers import Integral
 from time import perf_counter
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+import numpy as np
 import torch
 
 from specgain import _checks
 from specgain.lab.model import Cache
+from specgain.lab.sampling import GREEDY, verify_greedy, verify_sampled
 from specgain.records.roundlog import RequestLog
 
 
+class Proposal(NamedTuple):
+    """What a draft offers: `tokens` (rows, n), of which row r has `widths[r]`; `probs` (rows, n, vocab) if it sampled."""
+
+    tokens: torch.Tensor
+    widths: list
+    probs: torch.Tensor | None = None
+
+
 class Draft(Protocol):
-    """What the loop needs from a draft."""
+    """What the loop needs from a draft. A draft may remember what it likes: the loop tells it everything it committed."""
 
     vocab: int
 
-    def begin(self, prompt):
-        """Get ready for a new request with this prompt (a list of token ids)."""
+    def begin(self, batch, rows):
+        """Get ready for the new requests in `rows` of the `Batch`."""
 
-    def propose(self, context, gamma):
-        """Return `gamma` candidate ids to follow `context`, which begins with the context of the call before."""
+    def propose(self, batch, wanted, sampling, rng):
+        """Return a `Proposal` of at most `wanted[row]` tokens to follow each row's text, fewer if it has no more."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """What ends a request early: the token `eos`, or one of `strings` in its text (`text` turns token ids into a str).
+
+    The token that completes the end is the last one committed. A stop string may span tokens.
+    """
+
+    eos: int | None = None
+    strings: tuple = ()
+    text: object = None
+
+    def cut(self, before, new):
+        """Return how many of the tokens `new` (an array) to commit after the tokens `before`; None if there is no end."""
+        ends = [] if self.eos is None else (np.flatnonzero(new == self.eos) + 1).tolist()[:1]
+        if self.strings:
+            reach = max(len(s.encode()) for s in self.strings)  # a token holds at least one byte
+            before = before[len(before) - min(len(before), reach) :].tolist()
+            found = (n for n in range(1, len(new) + 1) if self._found(before, new[:n].tolist()))
+            ends += [n for n in [next(found, None)] if n]
+        return min(ends, default=None)
+
+    def _found(self, before, new):
+        start = len(self.text(before))
+        whole = self.text(before + new)
+        return any(string in whole[max(0, start - len(string)) :] for string in self.strings)
+
+
+class Batch:
+    """The texts of all rows on their way: `text` (rows, capacity) token ids, `length[r]` of them, prompt included.
+
+    `request[r]` is the number of the request in row r, None if the row is empty; `room[r]` the tokens that it may still
+    commit.
+    """
+
+    def __init__(self, rows, capacity, max_tokens):
+        self.text = np.zeros((rows, capacity), np.int64)
+        self.tokens = torch.from_numpy(self.text)  # the same memory
+        self.length, self.room, self.request = [1] * rows, [0] * rows, [None] * rows
+        self.max_tokens = max_tokens
+
+    def admit(self, queue):
+        """Put waiting requests, pairs (number, prompt), into the empty rows; returns those rows."""
+        empty = [r for r, request in enumerate(self.request) if request is None][: len(queue)]
+        for row in empty:
+            self.request[row], prompt = queue.popleft()
+            self.text[row, : len(prompt)] = prompt
+            self.length[row], self.room[row] = len(prompt), self.max_tokens
+        return empty
+
+    @property
+    def active(self):
+        """The rows that hold a request."""
+        return [r for r, request in enumerate(self.request) if request is not None]
+
+    def tail(self, widths):
+        """The last `widths[r]` tokens of each row, (rows, greatest width), zeros behind."""
+        if len(widths) == 1:
+            return self.tokens[:, self.length[0] - widths[0] : self.length[0]]
+        tail = np.zeros((len(widths), max(widths)), np.int64)
+        for row, (n, w) in enumerate(zip(self.length, widths, strict=True)):
+            tail[row, :w] = self.text[row, n - w : n]
+        return torch.from_numpy(tail)
+
+    def commit(self, row, new, stop):
+        """Append the tokens `new` to a row as far as its end; returns (how many, finish: None, "stop" or "length")."""
+        n = self.length[row]
+        end = stop.cut(self.text[row, :n], new)
+        count = len(new) if end is None else end
+        self.text[row, n : n + count] = new[:count]
+        self.length[row] += count
+        self.room[row] -= count
+        return count, "length" if end is None and self.room[row] == 0 else None if end is None else "stop"
 
 
 class ModelDraft:
-    """A draft that is a small model with a cache of its own."""
+    """A draft that is a small model with a cache of its own. It samples as the target does, unless `sample` is False."""
 
-    def __init__(self, model):
-        self.model, self.vocab = model, model.config.vocab
+    def __init__(self, model, sample=True):
+        self.model, self.vocab, self.sample, self.batch = model, model.config.vocab, sample, None
 
-    def begin(self, prompt):
-        """Prefill all but the last token of the prompt."""
-        self.cache, self.fed, self.agreed = Cache(self.model), list(prompt[:-1]), len(prompt) - 1
-        if self.fed:
-            self.model(torch.tensor([self.fed]), self.cache)
+    def begin(self, batch, rows):
+        """Prefill all but the last token of the new prompts."""
+        if batch is not self.batch:
+            self.batch, self.cache = batch, Cache(self.model, *batch.text.shape)
+        prefill(self.model, self.cache, batch, rows)
 
-    def propose(self, context, gamma):
-        """Return the draft's greedy continuation of `context`, `gamma` token ids."""
-        self._roll_back(context)
-        new = context[len(self.fed) :]  # one token, or two after a full acceptance: the last guess was never fed
-        guesses = []
-        for _ in range(gamma):
-            logits = self.model(torch.tensor([new]), self.cache)
-            self.fed += new
-            new = [int(logits[0, -1].argmax())]
-            guesses += new
-        return guesses
+    def propose(self, batch, wanted, sampling, rng):
+        """Return the `Proposal` of the model's own continuation of each row by `wanted[row]` tokens."""
+        sampling = sampling if self.sample else GREEDY
+        cache, device = self.cache, self.model.device
+        cache.length = [min(a, n - 1) for a, n in zip(cache.length, batch.length, strict=True)]  # forget the rejected
+        # one token is new, or two after a full acceptance, since the last guess was never fed
+        feed = [n - a if w else 0 for n, a, w in zip(batch.length, cache.length, wanted, strict=True)]
+        x, _ = self.model.hidden(batch.tail(feed).to(device), cache, feed)
+        ends = np.cumsum([f for f in feed if f]) - 1
+        logits = self.model.logits(x[ends] if len(x) > len(ends) else x)
+        tokens, probs = torch.zeros(len(wanted), max(wanted), dtype=torch.long), []
+        for i in range(max(wanted)):
+            rows = [r for r, w in enumerate(wanted) if w > i]
+            tokens[rows, i], q = sampling.choose(logits, rng)
+            probs.append(q if q is None or len(rows) == len(wanted) else _spread(q, rows, len(wanted)))
+            step = [int(w > i + 1) for w in wanted]
+            if any(step):
+                logits = self.model(tokens[:, i : i + 1].to(device), cache, step)
+        return Proposal(tokens, wanted, None if probs[0] is None else torch.stack(probs, dim=1))
 
-    def _roll_back(self, context):
-        """Forget the fed tokens that `context` does not confirm. All up to `agreed` were confirmed before."""
-        keep, end = self.agreed, min(len(self.fed), len(context) - 1)
-        while keep < end and self.fed[keep] == context[keep]:
-            keep += 1
-        self.cache.length[0] = self.agreed = keep
-        del self.fed[keep:]
+
+def _spread(values, rows, total):
+    whole = values.new_zeros(total, values.shape[1])
+    whole[rows] = values
+    return whole
+
+
+def prefill(model, cache, batch, rows):
+    """Feed all but the last token of these rows' prompts, from the first position on."""
+    for row in rows:
+        cache.length[row] = 0
+    widths = [batch.length[r] - 1 if r in rows else 0 for r in range(len(batch.length))]
+    if max(widths):
+        model.hidden(batch.tokens[:, : max(widths)].to(model.device), cache, widths)
+
+
+class Round(NamedTuple):
+    """One round of all rows: per row of `rows` what `requests[r]` drafted, accepted and committed; times in seconds."""
+
+    requests: list
+    drafted: list
+    accepted: list
+    committed: list
+    t_draft: float
+    t_verify: float
+    t_other: float
+
+    @property
+    def time(self):
+        """T_round in seconds."""
+        return self.t_draft + self.t_verify + self.t_other
 
 
 @dataclass
@@ -69,80 +188,155 @@ class Decoded:
     log: RequestLog
 
 
-def decode(target, prompt, max_tokens, /, draft=None, gamma=0, eos=None, **labels):
-    """Return `Decoded`: greedy continuation of `prompt` (token ids) by `max_tokens` tokens, or up to and with `eos`.
+@dataclass
+class Run:
+    """`outputs`, one `Decoded` per request, and the `rounds` of the whole batch in order."""
 
-    The prompt's prefill is not timed; every token comes from a round. γ shrinks at the end so that the length is exact.
-    `labels` (id, arm, domain, prompt, repeat) go into the record.
+    outputs: list
+    rounds: list
+
+    @property
+    def time(self):
+        """Seconds of all rounds together (decode phase only, no prefill)."""
+        return sum(r.time for r in self.rounds)
+
+    @property
+    def tokens(self):
+        """Tokens committed by all rounds."""
+        return sum(sum(r.committed) for r in self.rounds)
+
+
+NOTHING = Stop()
+
+
+@torch.inference_mode()
+def generate(target, prompts, max_tokens, draft=None, gamma=0, *, rows=None, sampling=GREEDY, stop=NOTHING, seed=0):
+    """Return the `Run` of continuing each of `prompts` (lists of token ids) by `max_tokens` tokens, or up to its end.
+
+    At most `rows` requests (default: all) share a pass; the others wait for a free row. `gamma` is the speculation
+    length, or an object with gamma(batch_size, request) and observe(request, drafted, accepted). Prefills are not timed;
+    every token comes from a round. γ shrinks at the end so that the length is exact.
     """
-    _check_request(target, prompt, max_tokens, draft, gamma)
-    columns = {name: [] for name in ("drafted", "accepted", "committed", "t_draft", "t_verify", "t_other")}
-    tokens, produced, finish = list(prompt), 0, None
-    cache = Cache(target, capacity=len(prompt) + max_tokens)
-    if len(prompt) > 1:
-        target(torch.tensor([tokens[:-1]]), cache)
-    if gamma:
-        draft.begin(tokens)
-    t0 = perf_counter()
-    while finish is None:
-        length = min(gamma, max_tokens - produced - 1)
-        guesses = draft.propose(tokens, length) if length else []
-        t1 = perf_counter()
-        logits = target(torch.tensor([[tokens[-1], *guesses]]), cache)
-        t2 = perf_counter()
-        choices = logits[0].argmax(dim=-1).tolist()
-        accepted = accepted_prefix(guesses, choices)
-        new, finish = commit(choices[: accepted + 1], eos, max_tokens - produced)
-        tokens += new
-        produced += len(new)
-        cache.length[0] = len(tokens) - 1  # roll back; the last token is fed by the next round
-        t3 = perf_counter()
-        row = (len(guesses), accepted, len(new), t1 - t0, t2 - t1, t3 - t2)
-        for column, value in zip(columns.values(), row, strict=True):
-            column.append(value)
+    prompts = [list(prompt) for prompt in prompts]
+    lengths = gamma if hasattr(gamma, "gamma") else Fixed(gamma)
+    _check(target, prompts, max_tokens, draft, lengths, rows)
+    rows = min(rows or len(prompts), len(prompts))
+    batch = Batch(rows, max(map(len, prompts)) + max_tokens, max_tokens)
+    cache, queue = Cache(target, *batch.text.shape), deque(enumerate(prompts))
+    rng = torch.Generator(target.device).manual_seed(seed)
+    clock, ends, rounds = _clock(target.device), {}, []
+    while True:
+        if fresh := batch.admit(queue):
+            prefill(target, cache, batch, fresh)
+            if draft is not None:
+                draft.begin(batch, fresh)
+            t0 = clock()
+        if not (active := batch.active):
+            return _finished(prompts, ends, rounds, gamma=getattr(lengths, "length", None))
+        wanted = [0] * rows
+        for row in active:
+            wanted[row] = min(lengths.gamma(len(active), batch.request[row]), batch.room[row] - 1)
+        proposal = draft.propose(batch, wanted, sampling, rng) if any(wanted) else Proposal(batch.tokens[:, :0], wanted)
+        t1 = clock()
+        widths = [w if r is not None else -1 for w, r in zip(proposal.widths, batch.request, strict=True)]
+        inputs = torch.cat((batch.tail([1] * rows), proposal.tokens), dim=1)
+        logits = target(inputs.to(target.device), cache, [w + 1 for w in widths])
+        t2 = clock()
+        if sampling.greedy:
+            accepted, table = verify_greedy(logits, proposal.tokens.numpy(), widths)
+        else:
+            accepted, table = verify_sampled(sampling.probs(logits), proposal.tokens, widths, proposal.probs, rng)
+        requests, committed = [batch.request[row] for row in active], []
+        for row, request in zip(active, requests, strict=True):
+            count, finish = batch.commit(row, table[row, : accepted[row] + 1], stop)
+            committed.append(count)
+            cache.length[row] = batch.length[row] - 1  # roll back; the last token is fed by the next round
+            lengths.observe(request, widths[row], int(accepted[row]))
+            if finish:
+                ends[request] = batch.text[row, : batch.length[row]].tolist(), finish
+                batch.request[row] = None
+        drafted, accepted = [widths[row] for row in active], accepted[active].tolist()
+        t3 = clock()
+        rounds.append(Round(requests, drafted, accepted, committed, t1 - t0, t2 - t1, t3 - t2))
         t0 = t3
-    labels = {"id": "request", "arm": f"gamma {gamma}" if gamma else "plain"} | labels
-    log = RequestLog(
-        gamma=gamma,
-        prompt_tokens=len(prompt),
-        output_tokens=produced,
-        prefill_tokens=0,
-        finish=finish,
-        **labels,
-        **columns,
-    )
-    return Decoded(tokens[len(prompt) :], log)
 
 
-def accepted_prefix(guesses, choices):
-    """Return K, the number of leading guesses that equal the target's own choices."""
-    for k, (guess, choice) in enumerate(zip(guesses, choices, strict=False)):
-        if guess != choice:
-            return k
-    return len(guesses)
+def decode(target, prompt, max_tokens, /, draft=None, gamma=0, eos=None, **labels):
+    """Return the `Decoded` greedy continuation of one `prompt` by `max_tokens` tokens, or up to and with `eos`.
+
+    `labels` (id, arm, domain, prompt, repeat) go into its record. For more, see `generate`.
+    """
+    decoded = generate(target, [prompt], max_tokens, draft, gamma, stop=NOTHING if eos is None else Stop(eos)).outputs[0]
+    for name, value in labels.items():
+        setattr(decoded.log, name, value)
+    return decoded
 
 
-def commit(new, eos, room):
-    """Return (tokens to commit, finish): cut after `eos` ("stop"), "length" if the room is used up, else None."""
-    if eos is not None and eos in new:
-        return new[: new.index(eos) + 1], "stop"
-    return new, "length" if len(new) == room else None
+@dataclass(frozen=True)
+class Fixed:
+    """The length controller that always asks for `length` tokens."""
+
+    length: int
+
+    def gamma(self, batch_size, request):
+        """Return the speculation length of a request for the next round."""
+        return self.length
+
+    def observe(self, request, drafted, accepted):
+        """Learn nothing."""
 
 
-def _check_request(target, prompt, max_tokens, draft, gamma):
+def _clock(device):
+    """A function that returns the time in seconds, after all work handed to the device is done."""
+    if device.type != "cuda":
+        return perf_counter
+
+    def clock():
+        torch.cuda.synchronize(device)
+        return perf_counter()
+
+    return clock
+
+
+def _finished(prompts, ends, rounds, gamma):
+    columns = {request: {name: [] for name in (*Round._fields[1:], "batch")} for request in ends}
+    for r in rounds:
+        times = (r.t_draft, r.t_verify, r.t_other, len(r.requests))
+        for request, *counts in zip(r.requests, r.drafted, r.accepted, r.committed, strict=True):
+            for column, value in zip(columns[request].values(), (*counts, *times), strict=True):
+                column.append(value)
+    outputs = []
+    for request, prompt in enumerate(prompts):
+        (text, finish), rows = ends[request], columns[request]
+        longest = max(rows["drafted"]) if gamma is None else gamma
+        log = RequestLog(id=f"request {request}", arm=f"gamma {longest}" if longest else "plain", gamma=longest,
+                         prompt_tokens=len(prompt), output_tokens=len(text) - len(prompt), prefill_tokens=0,
+                         finish=finish, **rows)  # fmt: skip
+        outputs.append(Decoded(text[len(prompt) :], log))
+    return Run(outputs, rounds)
+
+
+def _check(target, prompts, max_tokens, draft, lengths, rows):
     vocab, context = target.config.vocab, target.config.context
-    _checks.gamma(gamma)
+    if isinstance(lengths, Fixed):
+        _checks.gamma(lengths.length)
     _checks.gamma(max_tokens, "max_tokens", least=1)
-    if len(prompt) == 0 or not all(0 <= token < vocab for token in prompt):
-        raise ValueError(f"prompt must hold one or more token ids from 0 to {vocab - 1}")
-    if len(prompt) + max_tokens > context:
-        raise ValueError(
-            f"{len(prompt)} prompt tokens and max_tokens = {max_tokens} need {len(prompt) + max_tokens} positions; "
-            f"this model has {context}"
-        )
-    if gamma and draft is None:
-        raise ValueError(f"gamma = {gamma} needs a draft; pass draft=ModelDraft(...) or use gamma = 0")
-    if gamma and draft.vocab != vocab:
+    if rows is not None:
+        _checks.gamma(rows, "rows", least=1)
+    if not prompts:
+        raise ValueError("prompts is empty; give at least one list of token ids")
+    for prompt in prompts:
+        whole = all(isinstance(token, Integral) and not isinstance(token, bool) for token in prompt)
+        if not prompt or not whole or not all(0 <= token < vocab for token in prompt):
+            raise ValueError(f"a prompt must hold one or more token ids, whole numbers from 0 to {vocab - 1}")
+        if len(prompt) + max_tokens > context:
+            raise ValueError(
+                f"{len(prompt)} prompt tokens and max_tokens = {max_tokens} need {len(prompt) + max_tokens} positions; "
+                f"this model has {context}"
+            )
+    if draft is None and not (isinstance(lengths, Fixed) and lengths.length == 0):
+        raise ValueError("a speculation length above 0 needs a draft; pass draft=ModelDraft(...) or use gamma = 0")
+    if draft is not None and draft.vocab != vocab:
         raise ValueError(
             f"draft and target must share a vocabulary; the draft has {draft.vocab} tokens, the target {vocab}"
         )

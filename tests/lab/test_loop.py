@@ -1,26 +1,31 @@
 """The speculative loop against plain greedy decoding: the same tokens, and rounds that can be counted by hand."""
 
+from collections import deque
+
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specgain.lab.loop import ModelDraft, accepted_prefix, commit, decode
+from specgain.lab.loop import Batch, ModelDraft, Proposal, Stop, decode, generate
 from specgain.lab.model import Cache
+from specgain.lab.sampling import GREEDY, Sampling, verify_greedy
 
 
 class Scripted:
-    """A draft that knows the answer and is wrong at chosen places of it."""
+    """A draft for one request that knows the answer and is wrong at chosen places of it."""
 
     def __init__(self, answer, prompt_tokens, wrong=(), vocab=61):
         self.answer, self.start, self.wrong, self.vocab = answer, prompt_tokens, set(wrong), vocab
 
-    def begin(self, prompt):
+    def begin(self, batch, rows):
         pass
 
-    def propose(self, context, gamma):
-        places = range(len(context) - self.start, len(context) - self.start + gamma)
-        return [(self.answer[i] + (i in self.wrong)) % self.vocab for i in places]
+    def propose(self, batch, wanted, sampling, rng):
+        places = range(batch.length[0] - self.start, batch.length[0] - self.start + wanted[0])
+        tokens = [(self.answer[i] + (i in self.wrong)) % self.vocab for i in places]
+        return Proposal(torch.tensor([tokens]), wanted)
 
 
 @pytest.fixture(scope="module")
@@ -91,34 +96,34 @@ def test_eos_cuts_exactly_behind_itself(pairs, stop_at):
 
 
 def test_commit_counts_the_end():
-    assert commit([4, 5, 6], None, 10) == ([4, 5, 6], None)
-    assert commit([4, 5, 6], None, 3) == ([4, 5, 6], "length")
-    assert commit([4, 5, 6], 5, 10) == ([4, 5], "stop")  # inside the accepted prefix: L < K + 1
-    assert commit([4, 5, 6], 6, 3) == ([4, 5, 6], "stop")
+    for eos, room, expected in ((None, 10, (3, None)), (None, 3, (3, "length")), (5, 10, (2, "stop")), (6, 3, (3, "stop"))):
+        batch = Batch(1, 20, room)
+        batch.admit(deque([(0, [1, 2])]))
+        assert batch.commit(0, np.array([4, 5, 6]), Stop(eos)) == expected  # 5: inside the accepted prefix, L < K + 1
+        assert batch.text[0, 2 : batch.length[0]].tolist() == [4, 5, 6][: expected[0]]
 
 
-def test_accepted_prefix_is_contiguous():
-    assert accepted_prefix([], [7]) == 0
-    assert accepted_prefix([1, 2, 3], [1, 2, 3, 9]) == 3
-    assert accepted_prefix([1, 2, 3], [1, 9, 3, 9]) == 1  # a later hit does not count
+def test_the_accepted_prefix_is_contiguous():
+    logits = torch.nn.functional.one_hot(torch.tensor([7, 1, 2, 3, 9, 1, 9, 3, 9]), 12).float()
+    guesses = np.array([[0, 0, 0], [1, 2, 3], [0, 0, 0], [1, 2, 3]])  # the third row takes no part
+    accepted, table = verify_greedy(logits, guesses, [0, 3, -1, 3])
+    assert accepted.tolist() == [0, 3, 0, 1]  # a later hit does not count
+    assert [row[: k + 1].tolist() for row, k in zip(table, accepted, strict=True)][:2] == [[7], [1, 2, 3, 9]]
 
 
-def test_a_draft_keeps_only_what_the_context_confirms(pairs):
-    _, draft = pairs[1, torch.float64]
-    one = ModelDraft(draft)
-    one.begin([3, 4, 5])
-    guesses = one.propose([3, 4, 5], 4)
-    full = [3, 4, 5, *guesses, 9]  # all accepted, then the bonus token: the last guess was never fed
-    partial = [3, 4, 5, *guesses[:2], 60]
-    fresh = ModelDraft(draft)
-    fresh.begin(full)
-    assert one.propose(full, 3) == fresh.propose(full, 3)
-    other, fresh = ModelDraft(draft), ModelDraft(draft)
-    other.begin([3, 4, 5])
-    other.propose([3, 4, 5], 4)
-    fresh.begin(partial)
-    assert other.propose(partial, 3) == fresh.propose(partial, 3)
-    assert other.cache.length == [len(partial) + 2]
+def test_a_draft_keeps_only_what_was_committed(pairs):
+    _, model = pairs[1, torch.float64]
+    for kept in (4, 2, 0):
+        batch, draft = Batch(1, 40, 20), ModelDraft(model)
+        batch.admit(deque([(0, [3, 4, 5])]))
+        draft.begin(batch, [0])
+        guesses = draft.propose(batch, [4], GREEDY, None).tokens[0].numpy()
+        batch.commit(0, np.array([*guesses[:kept], 60]), Stop())
+        again, fresh = Batch(1, 40, 20), ModelDraft(model)
+        again.admit(deque([(0, [3, 4, 5, *guesses[:kept].tolist(), 60])]))
+        fresh.begin(again, [0])
+        assert draft.propose(batch, [3], GREEDY, None).tokens.equal(fresh.propose(again, [3], GREEDY, None).tokens)
+        assert draft.cache.length == fresh.cache.length
 
 
 def test_times_and_labels_are_recorded(pairs):
@@ -135,9 +140,11 @@ def test_times_and_labels_are_recorded(pairs):
         (([1, 2], 4, "draft", -1), ValueError, "gamma = -1 .* 0 or more"),
         (([1, 2], 4, "draft", 1.5), TypeError, "gamma = 1.5 is not a whole number"),
         (([1, 2], 0, "draft", 1), ValueError, "max_tokens = 0 .* 1 or more"),
-        (([1, 2], 4, None, 2), ValueError, "gamma = 2 needs a draft"),
-        (([], 4, "draft", 2), ValueError, "prompt must hold one or more token ids from 0 to 60"),
-        (([1, 61], 4, "draft", 2), ValueError, "token ids from 0 to 60"),
+        (([1, 2], 4, None, 2), ValueError, "needs a draft"),
+        (([], 4, "draft", 2), ValueError, "a prompt must hold one or more token ids, whole numbers from 0 to 60"),
+        (([1, 61], 4, "draft", 2), ValueError, "whole numbers from 0 to 60"),
+        (([1, True], 4, "draft", 2), ValueError, "whole numbers from 0 to 60"),
+        (([1.0, 2], 4, "draft", 2), ValueError, "whole numbers from 0 to 60"),
         (([1] * 120, 9, "draft", 2), ValueError, "120 prompt tokens and max_tokens = 9 need 129 positions"),
         (([1, 2], 4, Scripted([], 0, vocab=50), 2), ValueError, "the draft has 50 tokens, the target 61"),
     ],
@@ -153,3 +160,67 @@ def test_gamma_far_beyond_the_output_is_cut_to_it(pairs):
     target, draft = pairs[0, torch.float64]
     log = decode(target, [1, 2, 3], 10, ModelDraft(draft), gamma=500).log
     assert log.drafted[0] == 9 and sum(log.committed) == 10
+
+
+@given(data=st.data())
+def test_any_batch_of_requests_equals_each_alone(pairs, data):
+    """The bar of the lab: no token differs, whatever shares the pass, comes in later, ends early or drafts less."""
+    target, draft = pairs[data.draw(st.integers(0, 3)), torch.float64]
+    prompts = data.draw(st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=9), min_size=1, max_size=5))
+    max_tokens, rows = data.draw(st.integers(1, 14)), data.draw(st.integers(1, 5))
+    lengths = Lengths(data.draw(st.lists(st.integers(0, 6), min_size=1, max_size=7)))
+    eos = data.draw(st.sampled_from([None, *range(0, 61, 5)]))
+    stop = Stop(eos, tuple(data.draw(st.lists(st.text("abc", min_size=1, max_size=3), max_size=2))), letters)
+    plain = [generate(target, [p], max_tokens, stop=stop).outputs[0] for p in prompts]
+    run = generate(target, prompts, max_tokens, ModelDraft(draft), lengths, rows=rows, stop=stop)
+    assert [o.tokens for o in run.outputs] == [o.tokens for o in plain]
+    assert [o.log.finish for o in run.outputs] == [o.log.finish for o in plain]
+    assert run.tokens == sum(len(o.tokens) for o in plain)
+    assert max(len(r.requests) for r in run.rounds) <= rows
+
+
+class Lengths:
+    """A controller that goes through a list of lengths, request by request as they come."""
+
+    def __init__(self, lengths):
+        self.lengths, self.asked, self.seen = lengths, 0, []
+
+    def gamma(self, batch_size, request):
+        self.asked += 1
+        return self.lengths[self.asked % len(self.lengths)]
+
+    def observe(self, request, drafted, accepted):
+        assert 0 <= accepted <= drafted
+        self.seen.append(request)
+
+
+def letters(tokens):
+    """Token ids as text: one letter each, so that a stop string of three letters spans three tokens."""
+    return "".join(chr(97 + token % 7) for token in tokens)
+
+
+def test_a_stop_string_spans_tokens_and_cuts_the_accepted_prefix(pairs):
+    target, _ = pairs[0, torch.float64]
+    plain = decode(target, [5, 7, 11], 23).tokens
+    string = letters(plain)[6:9]
+    end = letters(plain).index(string) + 3
+    run = generate(target, [[5, 7, 11]], 23, ModelDraft(target), 5, stop=Stop(strings=(string,), text=letters))
+    assert run.outputs[0].tokens == plain[:end] and run.outputs[0].log.finish == "stop"
+
+
+def test_the_batch_of_every_round_is_recorded(pairs):
+    target, draft = pairs[0, torch.float64]
+    run = generate(target, [[1], [2], [3]], 6, ModelDraft(draft), 2, rows=2)
+    assert all(o.log.batch and set(o.log.batch) <= {1, 2} for o in run.outputs)
+    assert sum(len(r.requests) for r in run.rounds) == sum(o.log.rounds for o in run.outputs)
+
+
+@pytest.mark.parametrize("sampling", [Sampling(1.0), Sampling(0.7, top_k=5), Sampling(1.3, top_p=0.8)])
+def test_sampling_is_repeatable_by_seed_and_stays_inside_its_nucleus(pairs, sampling):
+    target, draft = pairs[0, torch.float64]
+    runs = [generate(target, [[1, 2], [3]], 12, ModelDraft(draft), 3, sampling=sampling, seed=s) for s in (1, 1, 2)]
+    texts = [[o.tokens for o in run.outputs] for run in runs]
+    assert texts[0] == texts[1] != texts[2]
+    for prompt, tokens in zip(([1, 2], [3]), texts[0], strict=True):
+        logits = target(torch.tensor([prompt + tokens]), Cache(target))[0][len(prompt) - 1 : -1]
+        assert (sampling.probs(logits)[range(len(tokens)), tokens] > 0).all()
