@@ -192,8 +192,14 @@ class Comparison:
 def _side_by_side(j):
     """Return the table of latencies and capacity that both sides have, as Markdown lines."""
     plain, spec = j["latency_ms"]["plain"], j["latency_ms"]["spec"]
+    worst = " of the worst run" if max(j["runs"].values()) > 1 else ""
     rows = [
-        (f"{kind.upper()} {statistic}", plain[kind][statistic], spec[kind][statistic], "ms")
+        (
+            f"{kind.upper()} {statistic}" + (worst if statistic != "mean" else ""),
+            plain[kind][statistic],
+            spec[kind][statistic],
+            "ms",
+        )
         for kind in ("ttft", "tpot", "itl", "e2el")
         for statistic in ("mean", "p95", "p99", "max")
         if statistic in plain.get(kind, {}) and statistic in spec.get(kind, {})
@@ -554,8 +560,21 @@ def _capacity(side):
 
 
 def _latency(side):
-    """Return the latencies of the first run of a side that has any."""
-    return next((r.details["latency_ms"] for r in side if r.details.get("latency_ms")), {})
+    """Return {"ttft": {"mean": ms, "p99": …}, …} of a side: means weighted by requests, other statistics of the worst run.
+
+    A run without latencies is passed over; a statistic that one of the others lacks is left out.
+    """
+    told = [r for r in side if r.details.get("latency_ms")]
+    kinds = [r.details["latency_ms"] for r in told]
+    weights = [r.details.get("requests") or 1 for r in told]
+    found = {}
+    for kind in kinds[0] if kinds else ():
+        for statistic in kinds[0][kind]:
+            values = [entry.get(kind, {}).get(statistic) for entry in kinds]
+            if None not in values:
+                mean = sum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights)
+                found.setdefault(kind, {})[statistic] = mean if statistic == "mean" else max(values)
+    return found
 
 
 def _ms(seconds):

@@ -85,6 +85,20 @@ def test_report_for_people():
     assert "| KV cache | 23,296 tokens | 12,416 tokens |" in text and "| TPOT mean |" in text
 
 
+def test_latencies_of_repeats_are_pooled_and_tails_are_the_worst():
+    found = compare(files("plain_repeat_c1", "plain_b_repeat_c1"), files("ngram3_repeat_c1"))
+    one, two = (
+        json.loads((ENGINE / f"bench/{tag}.json").read_text()) for tag in ("plain_repeat_c1", "plain_b_repeat_c1")
+    )
+    plain = found.to_json()["latency_ms"]["plain"]
+    assert plain["ttft"]["mean"] == pytest.approx((one["mean_ttft_ms"] + two["mean_ttft_ms"]) / 2)
+    assert plain["tpot"]["p99"] == max(one["p99_tpot_ms"], two["p99_tpot_ms"])
+    assert "| TPOT p99 of the worst run |" in found.to_markdown()
+    assert found.speedups["ratio of mean TPOTs"] == pytest.approx(
+        plain["tpot"]["mean"] / found.to_json()["latency_ms"]["spec"]["tpot"]["mean"]
+    )
+
+
 def test_the_plain_side_must_be_plain():
     with pytest.raises(RecordError, match="made drafts, so it cannot be the plain side"):
         compare(files("ngram3_repeat_c1"), files("ngram3_chat_c4"))
