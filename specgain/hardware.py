@@ -87,12 +87,12 @@ class Accelerator:
             raise ValueError(f"{self.name} has no arithmetic in {format!r}; its source gives {', '.join(self.flops)}")
         return self.flops.get(format, self.flops.get(twin))
 
-    def ridge(self, format="fp16", math=None):
+    def ridge(self, format="fp16", arithmetic=None):
         """Return the positions per pass at which arithmetic takes as long as one read of the weights.
 
-        Weights are stored in `format` and multiplied in `math` (default: the same).  Source: P17, R·bytes/(2·b).
+        Weights are stored in `format` and multiplied in `arithmetic` (default: the same).  Source: P17, R·bytes/(2·b).
         """
-        return self.peak(math or format) * bytes_per_number(format) / (2 * self.bandwidth)
+        return self.peak(arithmetic or format) * bytes_per_number(format) / (2 * self.bandwidth)
 
     def measured(self, bandwidth=None, flops=None, source="measured here", date=""):
         """Return this machine with measured ceilings in place of the data sheet's.

@@ -71,7 +71,7 @@ def test_kinds_of_attention_are_all_there():
 def test_ridges_are_those_of_the_data_sheets():
     ridges = {name: round(ACCELERATORS[name].ridge("fp16")) for name in ("A100", "H100", "T4", "L4")}
     assert ridges == {"A100": 153, "H100": 295, "T4": 203, "L4": 403}
-    assert H100.ridge("int4", math="fp16") == pytest.approx(H100.ridge("fp16") / 4)  # P17: a quarter of it
+    assert H100.ridge("int4", arithmetic="fp16") == pytest.approx(H100.ridge("fp16") / 4)  # P17: a quarter of it
     assert all(a.source and a.date for a in ACCELERATORS.values())
 
 
