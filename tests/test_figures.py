@@ -11,8 +11,11 @@ import pytest
 from specgain import Acceptance, Ledger, RoundTime, figures, gain
 from specgain.compare import compare, compare_runs
 from specgain.gates import gates
+from specgain.hardware import H100, LLAMA_31_8B
+from specgain.memory import split
 from specgain.records import instrumented
 from specgain.records.roundlog import RequestLog, RoundLog
+from specgain.roofline import Roofline
 from specgain.round_time import Affine, Quadratic
 from specgain.schedule_derive import Point, points
 
@@ -45,6 +48,14 @@ LOADS = [
     for batch, *times in ((1, 10.0, 7.0, 5.0), (16, 14.0, 13.0, 15.0), (64, 30.0, 33.0, 60.0))
     for gamma, ms in zip((None, 1, 3), times, strict=True)
 ]
+ROOF = Roofline(H100, LLAMA_31_8B, LLAMA_31_8B.cut(1))
+SPLIT_MEMORY = split(80e9, LLAMA_31_8B, LLAMA_31_8B.cut(1))
+
+
+def at_load(batch, context=64):
+    return Ledger(LAW, ROOF.round_time(batch, context), ROOF.t_decode(batch, context))
+
+
 DRAWN = {
     "speedup_curves": lambda: figures.speedup_curves({"cheap": CHEAP, "dear": DEAR}, range(1, 10)),
     "break_even_map": lambda: figures.break_even_map(CHEAP.round_time, 0.010, range(1, 9), point=(4, 0.8)),
@@ -69,6 +80,13 @@ DRAWN |= {
     "gates_table": lambda: figures.gates_table(REPORT),
     "fault_tree": lambda: figures.fault_tree(captured(*DRAFT), {1: 1.2, 16: 0.8}, 16),
 }
+DRAWN |= {
+    "gain_over_load": lambda: figures.gain_over_load(at_load, range(1, 400), (1, 3), [[1, 64, 3], [65, 128, 1], [129, 399, 0]]),
+    "break_even_contour": lambda: figures.break_even_contour(
+        at_load, 3, (1, 8, 64, 256, 512), (64, 256, 1024, 8192), capacity_tokens=300_000),
+    "memory_bars": lambda: figures.memory_bars({"a": SPLIT_MEMORY, "b": SPLIT_MEMORY}, {"a": 91_000, "b": 47_000}),
+    "pass_times": lambda: figures.pass_times({"B = 1": [(1, 0.05, 0.049), (5, 0.054, 0.056)], "B = 4": [(1, 0.056, 0.05)]}),
+}  # fmt: skip
 UNITS = re.compile(r"\(.+\)|^tokens( added| per ms)?$")
 
 
@@ -347,3 +365,47 @@ def test_fault_tree_names_the_phase_that_costs_most():
         return round(red[0].get_y())
 
     assert dearest(0.030, 0.012) < dearest(0.002, 0.060)  # draft stands above verification
+
+
+def test_gain_over_load_draws_the_ledger_and_the_schedule():
+    ax = DRAWN["gain_over_load"]().axes[0]
+    one, three = series(ax, dashed=True)
+    assert list(three.get_ydata()) == [at_load(b).speedup(3) for b in range(1, 400)] and one.is_dashed()
+    broad = [line for line in ax.get_lines() if line.get_linewidth() == 7]
+    assert [len(line.get_xdata()) for line in broad] == [64, 64, 271]
+    assert broad[0].get_ydata()[0] == at_load(1).speedup(3) and set(broad[2].get_ydata()) == {1.0}
+
+
+def test_the_contour_says_what_fits_and_shades_both_verdicts():
+    drawing = DRAWN["break_even_contour"]()
+    assert "300000 tokens of cache fit" in drawing.alt
+    corner = at_load(512, 64).speedup(3)
+    assert corner < 1 and f"S = {at_load(1, 64).speedup(3):.2f} at 1 requests and 64 tokens" in drawing.alt
+    assert any("does not fit" in text.get_text() for text in drawing.axes[0].texts)
+
+
+def test_memory_bars_add_up_to_the_memory():
+    ax = DRAWN["memory_bars"]().axes[0]
+    assert sum(bar.get_width() for bar in ax.patches) == pytest.approx(2 * 80)
+
+
+def test_pass_times_hold_prediction_against_measurement():
+    drawing = DRAWN["pass_times"]()
+    assert "worst residual 3.7%" in drawing.alt and len(series(drawing.axes[0], dashed=False)) == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "names"),
+    [
+        (lambda: figures.gain_over_load(at_load, [], (1,)), "batches"),
+        (lambda: figures.gain_over_load(at_load, [4, 2], (1,)), "batches"),
+        (lambda: figures.gain_over_load(at_load, [1, 2], (0,)), "gammas"),
+        (lambda: figures.break_even_contour(at_load, 0, [1, 2], [64, 128]), "gammas"),
+        (lambda: figures.break_even_contour(at_load, 3, [1, 2], [0, 128]), "contexts"),
+        (lambda: figures.memory_bars({}), "splits"),
+        (lambda: figures.pass_times({}), "groups"),
+    ],
+)
+def test_a_server_s_figures_name_bad_input(wrong, names):
+    with pytest.raises(ValueError, match=names):
+        wrong()
