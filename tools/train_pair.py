@@ -25,6 +25,7 @@ from safetensors.numpy import save_file
 from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from specgain.lab.drafts import bigram
 from specgain.lab.model import Cache, Config, load, save
 from specgain.lab.pair import DRAFTS, sha256
 
@@ -290,8 +291,15 @@ def export(args, tokens):
         )
     shutil.copyfile(args.work / "tokenizer.json", folder / "tokenizer.json")
     save_file(prompts(tokens), folder / "prompts.safetensors")
+    save_file({"next": bigrams(tokens)}, folder / bigram.FILE, common)
     (folder / "README.md").write_text(model_card(folder, facts, common), encoding="utf-8")
     check_inference(folder, tokens)
+
+
+def bigrams(tokens):
+    """The commonest successor of every token (vocab,) in the training text, domains mixed as in training."""
+    parts = {domain: tokens[domain][:-HOLDOUT] for domain in MIXTURE}
+    return bigram.count([(MIXTURE[d] / len(part), part) for d, part in parts.items()], CONFIG["vocab"])
 
 
 def prompts(tokens):
@@ -348,7 +356,7 @@ def model_card(folder, facts, common):
     return CARD.format(
         losses=table(["model", "steps", *corpora.DOMAINS], losses),
         corpora=table(["domain", "characters", "source", "SHA-256"], texts),
-        files=table(["file", "size"], [[path.name, f"{path.stat().st_size / 1e6:.2f} MB"] for path in paths]),
+        files=table(["file", "size"], [[path.name, f"{path.stat().st_size / 1e3:,.0f} kB"] for path in paths]),
         mixture=", ".join(f"{domain} {share:.2f}" for domain, share in MIXTURE.items()),
         versions=f"Python {common['python']}, torch {common['torch']}",
         **{name: facts[name]["steps"] for name in DRAFTS},
@@ -379,6 +387,7 @@ like code or English in the two natural ones.
 - **Drafts**: the same with 1 layer, on the target's own embedding. They start from the target's first layer and learn
   its distribution (KL divergence). `weak` is the draft after {weak} steps, `middle` after {middle}, `strong` after
   {strong} steps of the same run. One shape, so one cost per step: only their acceptance differs.
+- **Bigram table**: the commonest successor of every token, counted over the training text in the same mixture.
 - **Tokenizer**: byte-level BPE, 2,048 tokens; token 0 ends a document.
 - **Prompts**: per domain two disjoint sets of {prompts} prompts with 64 tokens, `calibration` and `test`, from the hold-out.
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
+from specgain.lab.drafts import NAMES, make_draft
 from specgain.lab.loop import ModelDraft
 from specgain.lab.model import load, read_metadata
 
@@ -18,7 +19,7 @@ PROMPT_SETS = ("calibration", "test")  # disjoint, both from text that was never
 
 @dataclass(frozen=True)
 class Pair:
-    """A target `Model`, its drafts {name: ModelDraft}, the tokenizer, and where they came from."""
+    """A target `Model`, its drafts {name: draft}, the tokenizer, and where they came from."""
 
     target: object
     drafts: dict
@@ -48,18 +49,26 @@ class Pair:
 
 
 def load_pair(drafts=DRAFTS, folder=WEIGHTS):
-    """Return the `Pair` in `folder`. ValueError names an unknown draft or one of another target."""
+    """Return the `Pair` in `folder`. `drafts` names some of `DRAFTS`, and others as `make_draft` knows them ("lookup").
+
+    ValueError names an unknown draft or one of another target.
+    """
     folder = Path(folder)
-    if unknown := sorted(set(drafts) - set(DRAFTS)):
-        raise ValueError(f"drafts = {unknown} unknown; this pair has {', '.join(DRAFTS)}")
+    plain = {name.partition(":")[0] for name in NAMES}
+    if unknown := sorted(name for name in drafts if name not in DRAFTS and name.partition(":")[0] not in plain):
+        raise ValueError(f"drafts = {unknown} unknown; this pair has {', '.join((*DRAFTS, *NAMES))}")
     target, own = load(folder / "target.safetensors"), sha256(folder / "target.safetensors")
     models = {}
-    for name in drafts:
+    for name in (name for name in drafts if name in DRAFTS):
         path = folder / f"draft-{name}.safetensors"
         models[name] = ModelDraft(load(path, embed=target.embed))
         if read_metadata(path)["target_sha256"] != own:
             raise ValueError(f"{path.name} was distilled from another target than the one in {folder.name}")
-    return Pair(target, models, Tokenizer.from_file(str(folder / "tokenizer.json")), folder, weights_hash(folder))
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    pair = Pair(target, {}, tokenizer, folder, weights_hash(folder))
+    for name in drafts:
+        pair.drafts[name] = models[name] if name in models else make_draft(name, pair)
+    return pair
 
 
 def load_prompts(which, folder=WEIGHTS):

@@ -38,10 +38,10 @@ def test_every_weight_file_says_how_it_was_made(name):
 
 def test_sizes_on_the_card_are_those_of_the_files():
     card = (WEIGHTS / "README.md").read_text(encoding="utf-8")
-    rows = re.findall(r"\| (\S+\.(?:safetensors|json)) \| ([\d.]+) MB \|", card)
+    rows = re.findall(r"\| (\S+\.(?:safetensors|json)) \| ([\d,]+) kB \|", card)
     assert {name for name, _ in rows} == {p.name for p in WEIGHTS.iterdir() if p.suffix != ".md"}
     for name, size in rows:
-        assert f"{(WEIGHTS / name).stat().st_size / 1e6:.2f}" == size
+        assert f"{(WEIGHTS / name).stat().st_size / 1e3:,.0f}" == size
 
 
 def test_prompt_sets_are_whole_and_disjoint():

@@ -1,0 +1,56 @@
+"""Prompt lookup: guess that the text goes on as it did the last time its last few tokens came up."""
+
+import numpy as np
+import torch
+
+from specgain import _checks
+from specgain.lab.loop import Proposal
+
+
+class Lookup:
+    """A draft without weights. It looks for the last `longest` tokens earlier in the text, then for fewer, to `shortest`.
+
+    The most recent match counts. A guess that reaches the end of the text goes on in the guess itself, so that a text
+    that repeats is continued as a repetition. Without a match there is no guess, and the round is an ordinary step.
+    """
+
+    def __init__(self, vocab, longest=3, shortest=1):
+        _checks.gamma(shortest, "shortest", least=1)
+        _checks.gamma(longest, "longest", least=shortest)
+        self.vocab, self.longest, self.shortest = vocab, longest, shortest
+
+    def begin(self, batch, rows):
+        """Nothing to get ready."""
+
+    def propose(self, batch, wanted, sampling, rng):
+        """Return the `Proposal` of each row's continuation of its own match."""
+        guesses = [self.guess(batch.text[r, : batch.length[r]], w) if w else [] for r, w in enumerate(wanted)]
+        return pack(guesses)
+
+    def guess(self, text, n):
+        """Return n token ids (n,) to follow the array `text`, or none if its end is new to it."""
+        follow = self._match(text)
+        return text[:0] if follow is None else text[follow + np.arange(n) % (len(text) - follow)]
+
+    def _match(self, text):
+        """Return the place behind the longest, then most recent, earlier match of the text's end; None without one."""
+        ends, size, found = np.flatnonzero(text[:-1] == text[-1]), 1, None
+        while len(ends):
+            found = ends[-1] + 1 if size >= self.shortest else found
+            if size == self.longest or size == len(text):
+                break
+            ends = ends[np.searchsorted(ends, size) :]  # what begins before the text does cannot match
+            ends = ends[text[ends - size] == text[-1 - size]]
+            size += 1
+        return found
+
+
+def pack(guesses):
+    """Return the `Proposal` of one sequence of token ids per row."""
+    widths = [len(guess) for guess in guesses]
+    if len(guesses) == 1:
+        return Proposal(torch.as_tensor(np.asarray(guesses[0], np.int64))[None], widths)
+    tokens = np.zeros((len(guesses), max(widths)), np.int64)
+    for row, guess in zip(tokens, guesses, strict=True):
+        row[: len(guess)] = guess
+    return Proposal(torch.from_numpy(tokens), widths)
