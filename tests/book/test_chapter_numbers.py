@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from specgain import acceptance, gain, length, quiz, round_time
+from specgain.compare import compare
 from specgain.records.roundlog import RoundLog
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -136,7 +137,43 @@ def run(name):
     return next(r for r in runs if r["spec"] == name)
 
 
+def compared(plain, spec, key):
+    """Return one number of the report on two captured runs; `plain` may name several."""
+    folder = ROOT / "tests" / "data" / "engine"
+    sides = [
+        [f for tag in tags.split() for f in (folder / f"bench/{tag}.json", *folder.glob(f"metrics/{tag}.*"))]
+        for tags in (plain, spec)
+    ]
+    return compare(*sides).to_json()[key]
+
+
+def leaderboard(method, gpu, key):
+    """Return one number of the Spec-Bench leaderboard for Vicuna 7B."""
+    rows = [r for r in table("specbench_leaderboard.csv") if r["gpu"] == gpu and "7B" in r["target"]]
+    return next(float(r[key]) for r in rows if r["method"] == method)
+
+
+def odd_cell(key):
+    """Return a number of the one cell of the EAGLE-3 table whose speedup exceeds τ."""
+    rows = table("eagle3_table1.csv")
+    return next(float(r[key]) for r in rows if float(r["speedup_printed"]) > float(r["tau_printed"]))
+
+
+def odd_means():
+    """Return [mean of five cells − printed mean] of the EAGLE-3 table, largest first."""
+    rows = table("eagle3_table1.csv")
+    groups = [rows[i : i + 6] for i in range(0, len(rows), 6)]
+    pairs = [
+        ([float(r[key]) for r in g[:5]], float(g[5][key])) for g in groups for key in ("speedup_printed", "tau_printed")
+    ]
+    return sorted((sum(cells) / 5 - mean for cells, mean in pairs), reverse=True)
+
+
 FROM_HERE = (
+    compared,
+    leaderboard,
+    odd_cell,
+    odd_means,
     column,
     errors,
     implied,
@@ -162,6 +199,9 @@ GIVEN = {
     "1/10 200 20 50 150 32 256 3.5 3.6",
     "prove-it": "0.8 12",
     "08-worked-ledger": "10 0.8 4 8 0.7 0.1 5 60 50 0.05 0.68 0.9 0.02 0.3 3 0.65 3.1 12 6 7 95 ",
+    "08-bring-your-records": "48 95 3 4 26 30 2026 11 29 10 24 400 1,000 1000 1,160 1,600 2,120 2120 1160/400 ",
+    "audit": "3 0.75 4.33 41",
+    "quizzes/records": "10 24 400 1,000 1,160 1,600 2,120 42 111",
     "quizzes/01": "0.7 2.76 2.90 60 100 0.05 0.15 1.2 2,000 5,100 50 7,020",
     "quizzes/02": "0.25 0.45 0.70 10 0.80 0.85 0.5 0.416 16 2.5 20 24 25 70 1.3 1.5 40 64 1/2 1/4 12 14 18 2.4 "
     "0.043 0.087 0.130 0.174 0.261 0.478 0.739",
@@ -314,6 +354,75 @@ COMPUTED = {
         "0.923": "burdened(1)",
         "1.440": "burdened(3)",
         "13": "affine(0.9, 1.0, 0.05)",
+    },
+    "08-bring-your-records": {
+        "62": "run('ngram3_repeat_c1')['acceptance_rate_pct']",
+        "63": "run('draft26k3_repeat_c1')['acceptance_rate_pct']",
+        "12.5": "run('ngram3_chat_c4')['acceptance_rate_pct']",
+        "2.86": "run('ngram3_repeat_c1')['counter_acceptance_length']",
+        "2.89": "run('draft26k3_repeat_c1')['counter_acceptance_length']",
+        "1.38": "run('ngram3_chat_c4')['counter_acceptance_length']",
+        "1.69": "compared('plain_repeat_c1', 'ngram3_repeat_c1', 'committed_length')",
+        "69": "compared('plain_repeat_c1', 'ngram3_repeat_c1', 'rounds_without_draft')",
+        "111": "compared('plain_repeat_c1', 'ngram3_repeat_c1', 'rounds')",
+        "1.36": "compared('plain_repeat_c1', 'ngram3_repeat_c1', 'speedup_throughput')",
+        "131.6": "compared('plain_repeat_c1', 'ngram3_repeat_c1', 't_decode_ms')",
+        "84.1": "compared('plain_b_repeat_c1', 'draft26k3_repeat_c1', 't_decode_ms')",
+        "80": "100 * run('draft26k3_repeat_c1')['survival_per_position'][0]",
+        "0.80": "run('draft26k3_repeat_c1')['survival_per_position'][0]",
+        "2.85": "compared('plain_b_repeat_c1', 'draft26k3_repeat_c1', 'committed_length')",
+        "239.7": "compared('plain_b_repeat_c1', 'draft26k3_repeat_c1', 'break_even_ms')",
+        "299.5": "compared('plain_b_repeat_c1', 'draft26k3_repeat_c1', 't_round_ms')",
+        "3.56": "run('draft26k3_repeat_c1')['T_round_ms'] / run('draft26k3_repeat_c1')['T_plain_ms']",
+        "0.92": "break_even_acceptance(3, 84.139, 299.508)",
+        "3.6": "(3 * 26 + 30) / 30",
+        "0.79": "compared('plain_b_repeat_c1', 'draft26k3_repeat_c1', 'committed_length') / 3.6",
+        "12,416": "compared('plain_b_repeat_c1', 'draft26k3_repeat_c1', 'capacity')['spec']['kv_cache_tokens']",
+        "23,296": "compared('plain_b_repeat_c1', 'draft26k3_repeat_c1', 'capacity')['plain']['kv_cache_tokens']",
+        "370": "compared('plain_chat_c4', 'ngram3_chat_c4', 'rounds')",
+        "354": "compared('plain_chat_c4', 'ngram3_chat_c4', 'rounds_without_draft')",
+        "0.97": "compared('plain_chat_c4', 'ngram3_chat_c4', 'speedup_decode')",
+        "1.31": "run('ngram3_chat_c4')['wrong_speedup_with_counter_length']",
+        "72": "100 * 1160 / 1600",
+        "3.9": "1 + 1160 / 400",
+        "1.6": "3.9 * 10 / 24",
+        "2.12": "2120 / 1000",
+        "2,160": "1000 + 1160",
+        "40": "2160 - 2120",
+        "21.2": "2.12 * 10",
+    },
+    "audit": {
+        "0.745": "0.75 - 0.005",
+        "0.755": "0.75 + 0.005",
+        "0.99": "implied()[3]",
+        "1.87": "14.05 / 7.525",
+        "1.88": "14.15 / 7.515",
+        "1.92": "column('chen2023_table1.csv', 'speedup_printed')[1]",
+        "144": "len(column('eagle3_table1.csv', 'tau_printed'))",
+        "48": "2 * len(column('eagle3_table1.csv', 'tau_printed')) / 6",
+        "46": "sum([gap < 0.011 for gap in odd_means()])",
+        "3.53": "odd_cell('speedup_printed')",
+        "3.33": "odd_cell('tau_printed')",
+        "0.94": "odd_cell('tau_printed') / odd_cell('speedup_printed')",
+        "0.03": "odd_means()[1]",
+        "0.04": "odd_means()[0]",
+        "2.73": "leaderboard('Recycling', 'A100', 'mean_tokens_per_step')",
+        "1.40": "leaderboard('Recycling', '3090', 'sp_overall')",
+        "2.22": "leaderboard('Recycling', 'A100', 'sp_overall')",
+        "2.28": "leaderboard('SpS', 'A100', 'mean_tokens_per_step')",
+        "1.79": "leaderboard('SpS', '3090', 'sp_overall')",
+        "1.52": "leaderboard('SpS', 'A100', 'sp_overall')",
+        "1.75": "leaderboard('PLD', 'A100', 'mean_tokens_per_step')",
+    },
+    "quizzes/records": {
+        "188": "111 + 78 - 1",
+        "69": "111 - 42",
+        "1.70": "compared('plain_repeat_c1', 'ngram3_repeat_c1', 'speedup_decode')",
+        "1.36": "compared('plain_repeat_c1', 'ngram3_repeat_c1', 'speedup_throughput')",
+        "84.1": "compared('plain_b_repeat_c1', 'draft26k3_repeat_c1', 't_decode_ms')",
+        "299.5": "compared('plain_b_repeat_c1', 'draft26k3_repeat_c1', 't_round_ms')",
+        "2.85": "compared('plain_b_repeat_c1', 'draft26k3_repeat_c1', 'committed_length')",
+        "600": "1000 - 400",
     },
     "quizzes/01": {"0.3": "1 - 0.7"},
     "quizzes/02": {
