@@ -9,11 +9,15 @@ fed with an acceptance law they agree within noise. Times are CPU seconds of one
 
 import argparse
 import json
+import os
+import platform
 import random
+import time
 import tracemalloc
 from pathlib import Path
 from time import process_time
 
+import numpy as np
 import simpy
 
 from specgain.acceptance import Acceptance
@@ -222,6 +226,14 @@ def main():
     seconds, done, end = min(theirs(0.1 * rounds) for _ in range(3))
     results = {
         "about": __doc__.partition("\n")[0],
+        "environment": {
+            "date": time.strftime("%Y-%m-%d"),
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "simpy": simpy.__version__,
+            "machine": platform.machine(),
+            "cores": os.cpu_count(),
+        },
         "batch": 64,
         "ours": sizes,
         "simpy": {"request_rounds": done, "us_per_request_round": round(1e6 * seconds / done, 3)},

@@ -30,3 +30,17 @@ def test_committed_results_say_where_they_were_taken():
     results = json.loads((benchmarks.RESULTS / "cpu-2core.json").read_text(encoding="utf-8"))
     assert set(results) == set(benchmarks.BENCHES)
     assert all({"device", "date", "torch"} <= entry["environment"].keys() for entry in results.values())
+
+
+def test_committed_run_of_the_serving_simulator_keeps_its_bars():
+    """2 µs a request-round, time linear in the rounds, memory flat, and the SimPy model agrees to the last moment."""
+    found = json.loads((benchmarks.RESULTS / "serving.json").read_text(encoding="utf-8"))
+    costs = [size["us_per_request_round"] for size in found["ours"]]
+    assert found["ours"][-1]["request_rounds"] > 990_000 and costs[-1] <= 2 and max(costs) < 1.3 * min(costs)
+    assert found["peak_mb"]["120000"] < 1.1 * found["peak_mb"]["30000"]
+    assert (
+        found["same_recorded_rounds"]["preemptions"] > 50
+        and found["same_recorded_rounds"]["largest_difference_s"] < 1e-6
+    )
+    ends = found["simulated_seconds"]
+    assert abs(ends["ours"] / ends["simpy"] - 1) < 0.02
