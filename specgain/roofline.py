@@ -217,6 +217,27 @@ class Roofline:
             other=self.other,
         )
 
+    def step(self, positions, context, drafting, gamma):
+        """Return (t_draft, t_verify, t_other) of one step of a server: the step cost of `specgain.serving.Engine`.
+
+        `positions` over all requests behind `context` cached tokens in all; `drafting` requests end the step with a
+        token each, and γ candidates are drafted for them.  Every position attends to the mean context; what is more than
+        the γ + 1 positions of each drafting request is prefill, which the draft reads too.
+        """
+        requests = max(drafting, 1)
+        rows = min(positions, requests * (gamma + 1))
+        attended = context / requests + 1
+        verify = self.t_pass(Pass(positions, context, positions * attended, rows))
+        if self.draft is None:
+            return 0.0, verify, self.other
+        read = positions - rows  # prompt tokens, which the draft has to read as well
+        draft = self.t_pass(Pass(read, context, read * attended, 0), draft=True) if read else 0.0
+        if drafting and (gamma or self.sync):
+            n, passes = (max(gamma, 1), 1) if self.parallel else (1, max(gamma, 1))
+            one = Pass(drafting * n, context, drafting * n * attended, drafting * n)
+            draft += passes * self.t_pass(one, draft=True)
+        return draft, verify, self.other
+
     def schedule_model(self, acceptance, batches, gammas, context=0):
         """Return what `schedule_derive.points_of_model` reads: acceptance and times (ms) per batch size and length."""
         if not isinstance(acceptance, Acceptance):

@@ -85,6 +85,7 @@ DRAWN |= {
     "break_even_contour": lambda: figures.break_even_contour(
         at_load, 3, (1, 8, 64, 256, 512), (64, 256, 1024, 8192), capacity_tokens=300_000),
     "memory_bars": lambda: figures.memory_bars({"a": SPLIT_MEMORY, "b": SPLIT_MEMORY}, {"a": 91_000, "b": 47_000}),
+    "latency_over_rate": lambda: figures.latency_over_rate({"plain": [(0.5, 12.0), (1, 30.0)], "draft": [(1, 40.0)]}),
     "pass_times": lambda: figures.pass_times({"B = 1": [(1, 0.05, 0.049), (5, 0.054, 0.056)], "B = 4": [(1, 0.056, 0.05)]}),
 }  # fmt: skip
 UNITS = re.compile(r"\(.+\)|^tokens( added| per ms)?$")
@@ -404,6 +405,7 @@ def test_pass_times_hold_prediction_against_measurement():
         (lambda: figures.break_even_contour(at_load, 3, [1, 2], [0, 128]), "contexts"),
         (lambda: figures.memory_bars({}), "splits"),
         (lambda: figures.pass_times({}), "groups"),
+        (lambda: figures.latency_over_rate({"plain": []}), "plain"),
     ],
 )
 def test_a_server_s_figures_name_bad_input(wrong, names):

@@ -206,6 +206,17 @@ def test_the_cut_draft_of_the_captured_run():
     )
 
 
+@pytest.mark.parametrize("parallel", [False, True])
+@pytest.mark.parametrize("gamma", [0, 1, 4])
+def test_a_step_of_the_server_is_a_round_of_its_requests(gamma, parallel):
+    roof = replace(SERVER, other=0.0003, parallel=parallel)
+    draft, verify, other = roof.step(16 * (gamma + 1), 16 * 900, 16, gamma)
+    assert verify == pytest.approx(roof.t_verify(gamma, 16, 900), rel=0.01)
+    assert draft == pytest.approx(roof.t_draft(gamma, 16, 900), rel=0.01) and other == 0.0003
+    assert 0 < roof.step(2048, 0, 0, 0)[0] < roof.step(2048, 0, 0, 0)[1] / 10  # a chunk of a prefill: the draft reads it
+    assert Roofline(H100, LLAMA_31_8B).step(4, 100, 1, 3)[0] == 0.0
+
+
 def test_padding_is_a_staircase():
     stairs = replace(SERVER, padding=(1, 2, 4, 8, 16, 256, 512))
     assert stairs.t_verify(3, 33) == stairs.t_verify(0, 256) == stairs.t_pass(Pass.of(256))

@@ -29,5 +29,11 @@ from specgain.figures.ledger import (  # noqa: F401
     verify_cost,
 )
 from specgain.figures.records import gain_against_load, round_account, speedups_claimed  # noqa: F401
-from specgain.figures.serving import break_even_contour, gain_over_load, memory_bars, pass_times  # noqa: F401
+from specgain.figures.serving import (  # noqa: F401
+    break_even_contour,
+    gain_over_load,
+    latency_over_rate,
+    memory_bars,
+    pass_times,
+)
 from specgain.figures.style import Drawing  # noqa: F401

@@ -186,3 +186,22 @@ def pass_times(groups, note=""):
         f"Time of one pass over n positions per request, measured (filled) and predicted (open). {'; '.join(said)}."
     )
     return drawing
+
+
+@styled
+def latency_over_rate(lines, note=""):
+    """Return, for each {name: [(requests per second, seconds)]}, the simulated mean time from arrival to last token."""
+    drawing, said, ends = Drawing(3.0, note), [], []
+    ax = drawing.subplots()
+    for (name, rows), colour in zip(some(lines, "lines").items(), (OTHER, LOSS, GAIN, *SERIES), strict=False):
+        rates, seconds = zip(*sorted(some(rows, name)), strict=True)
+        ax.plot(rates, seconds, color=colour, **PREDICTION)
+        ends.append((rates[-1], seconds[-1], name, colour))
+        said.append(
+            f"{name}: {seconds[0]:.1f} s at {rates[0]:g} requests per second, {seconds[-1]:.1f} s at {rates[-1]:g}"
+        )
+    label_axes(ax, "load (requests per second)", "time to the last token (s)", None)
+    ax.set_ylim(0)
+    label_ends(ax, ends)
+    drawing.alt = f"Mean time from a request's arrival to its last token, over the load. {'; '.join(said)}."
+    return drawing
