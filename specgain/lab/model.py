@@ -6,6 +6,7 @@ one pass may bring different numbers of tokens: only the tokens that are there g
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -74,6 +75,7 @@ class Place:
     end: int  # slots in use after the pass
     mask: torch.Tensor | None  # (batch, 1, n, end), True where a token may look; None: everywhere
     causal: bool = False  # the pass begins an empty cache: a plain triangle instead of a mask
+    mix: Callable = F.scaled_dot_product_attention
 
     def pad(self, x):
         """Return x (tokens, …) as (batch, n, …), zeros where a row is shorter."""
@@ -236,7 +238,7 @@ class Model:
             mixed = F.scaled_dot_product_attention(queries.flatten(1, 2), keys, values, is_causal=True)
         else:
             mask = place.mask if group == 1 or place.mask is None else place.mask.repeat(1, 1, group, 1)
-            mixed = F.scaled_dot_product_attention(queries.flatten(2, 3), keys, values, attn_mask=mask)
+            mixed = place.mix(queries.flatten(2, 3), keys, values, attn_mask=mask)
         mixed = mixed.view(batch, c.kv_heads, group, n, -1).permute(0, 3, 1, 2, 4).reshape(batch, n, -1)
         return place.unpad(mixed)
 
