@@ -282,16 +282,21 @@ Tokens = Annotated[int, typer.Option(help="Tokens to generate per prompt.", min=
 Seconds = Annotated[float | None, typer.Option(help="Stop after about this long, at a whole round of prompts.")]
 Threads = Annotated[int, typer.Option(help="Threads that the models may use.", min=1)]
 Out = Annotated[Path | None, typer.Option(help="Write the record to this file.")]
+Rows = Annotated[int, typer.Option(help="Requests that share each pass.", min=1)]
+Temperature = Annotated[float, typer.Option(help="Sampling temperature; 0 is greedy.", min=0)]
+Context = Annotated[int, typer.Option(help="Tokens of each prompt; 0: as stored with the pair.", min=0)]
 
 
 @measuring.command()
 def cost(
     gamma: Gammas = "1,2,4,8", pair: Pair = None, domains: Domains = None, prompts: Prompts = 4, tokens: Tokens = 96,
-    seconds: Seconds = None, threads: Threads = 1, out: Out = None, json_: Json = False,
+    seconds: Seconds = None, threads: Threads = 1, rows: Rows = 1, temperature: Temperature = 0.0, context: Context = 0,
+    out: Out = None, json_: Json = False,
 ):  # fmt: skip
     """Time every phase of a round, inside the real loop, on the calibration prompts."""
     lab, models = _load_pair(pair, threads)
     options = _lab_options(domains, tokens) | {"seconds": seconds, "progress": _progress}
+    options |= {"setting": lab.Setting(rows, temperature, context)}
     measured, log = lab.measure_cost(models, prompts, [0, *_lengths(gamma)], **options)
     record = {"schema": COST, "environment": log.environment} | measured.to_json()
     return _deliver(record, out, json_, _print_cost)
@@ -300,11 +305,12 @@ def cost(
 @measuring.command()
 def acceptance(
     pair: Pair = None, domains: Domains = None, prompts: Prompts = 64, tokens: Tokens = 96,
-    threads: Threads = 1, out: Out = None, json_: Json = False,
+    threads: Threads = 1, temperature: Temperature = 0.0, context: Context = 0, out: Out = None, json_: Json = False,
 ):  # fmt: skip
     """Record where each draft agrees with the target's own text.  No timing; every γ can be read off it."""
     lab, models = _load_pair(pair, threads)
-    measured = lab.measure_acceptance(models, prompts, **_lab_options(domains, tokens), progress=_progress)
+    setting = lab.Setting(1, temperature, context)
+    measured = lab.measure_acceptance(models, prompts, **_lab_options(domains, tokens), progress=_progress, setting=setting)
     return _deliver({"schema": ACCEPTANCE} | measured, out, json_, _print_acceptance)
 
 
@@ -312,12 +318,14 @@ def acceptance(
 def run(
     gamma: Gammas = "1,2,4,8", pair: Pair = None, domains: Domains = None, prompts: Prompts = 16, tokens: Tokens = 96,
     seconds: Seconds = None, threads: Threads = 1, repeats: Annotated[int, typer.Option(min=1)] = 1,
+    rows: Rows = 1, temperature: Temperature = 0.0, context: Context = 0,
     out: Annotated[Path | None, typer.Option(help="Write the log here; an interrupted run goes on from it.")] = None,
     json_: Json = False,
 ):  # fmt: skip
     """Decode the test prompts end to end, plain and with every draft and γ in turn.  Resumable with --out."""
     lab, models = _load_pair(pair, threads)
     options = _lab_options(domains, tokens) | {"repeats": repeats, "seconds": seconds, "progress": _progress}
+    options |= {"setting": lab.Setting(rows, temperature, context)}
     log = lab.measure_run(models, prompts, [0, *_lengths(gamma)], resume=out, **options)
     return _deliver(log.to_json(), None, json_, lambda record: _print_run(log))
 
@@ -350,11 +358,20 @@ def predict(
 
 
 def _check_agreement(record):
-    """Raise ValueError if an agreement of an acceptance record is not a string of 0 and 1."""
+    """Raise ValueError if an agreement is neither a string of 0 and 1 nor, for sampled text, a list of chances."""
     for domain, entry in record["domains"].items():
         for draft, strings in entry["agreement"].items():
-            if not strings or not all(isinstance(s, str) and re.fullmatch("[01]+", s) for s in strings):
-                raise ValueError(f"the agreement of {domain}, {draft} must be a list of strings of 0 and 1, none empty")
+            if not strings or not all(map(_is_agreement, strings)):
+                raise ValueError(
+                    f"the agreement of {domain}, {draft} must be a list of strings of 0 and 1 (sampled text: of lists of "
+                    "numbers from 0 to 1), none empty"
+                )
+
+
+def _is_agreement(entry):
+    if isinstance(entry, str):
+        return re.fullmatch("[01]+", entry) is not None
+    return bool(entry) and all(type(a) in (int, float) and 0 <= a <= 1 for a in entry)
 
 
 def prediction_report(lab, costs, agreement, gammas, log=None):
@@ -450,14 +467,14 @@ def _print_acceptance(record):
         for draft, strings in entry["agreement"].items()
     ]
     caption = (
-        "agreement: share of the target's tokens that the draft would choose. distinct 4-grams: low if text loops."
+        "agreement: share of the target's tokens at which the draft's guess would be accepted. distinct 4-grams: low if text loops."
     )
     print_table(("domain", "draft", "agreement", "distinct 4-grams"), rows, caption)
 
 
 def _share(strings):
-    joined = "".join(strings)
-    return joined.count("1") / len(joined)
+    hits = [float(a) for entry in strings for a in entry]
+    return sum(hits) / len(hits)
 
 
 def _print_run(log):

@@ -7,12 +7,14 @@ and every γ in turn, and `tokens.json`, what draft and target said in the round
 """
 
 import json
+from collections import deque
 from pathlib import Path
 
 import torch
 
 from specgain import lab
-from specgain.lab.loop import accepted_prefix
+from specgain.lab.loop import Batch, Stop
+from specgain.lab.sampling import GREEDY, verify_greedy
 
 FOLDER = Path(__file__).resolve().parent.parent / "notebooks" / "measurements" / "cpu-2core"
 PROMPTS, GAMMAS, DRAFT = 3, (0, 1, 2, 4, 8), "strong"
@@ -22,16 +24,18 @@ PASSAGE = {"domain": "func", "prompt": 3, "gamma": 8, "new_tokens": 96}
 def passage(pair, domain, prompt, gamma, new_tokens):
     """Return {prompt, rounds: [{drafted, target}]}: the draft's γ tokens and the target's γ + 1, as text, per round."""
     context, draft = pair.prompts("test")[domain][prompt].tolist(), pair.drafts[DRAFT]
-    text, rounds = pair.decode(context), []
-    draft.begin(context)
-    end = len(context) + new_tokens
-    while len(context) < end:
-        guesses = draft.propose(context, gamma)
-        logits = pair.target(torch.tensor([context + guesses]), lab.Cache(pair.target))
-        own = logits[0, -gamma - 1 :].argmax(dim=-1).tolist()
-        rounds.append({"drafted": [pair.decode([t]) for t in guesses], "target": [pair.decode([t]) for t in own]})
-        context = context + own[: accepted_prefix(guesses, own) + 1]
-    return {"prompt": text, "rounds": rounds}
+    batch, rounds = Batch(1, len(context) + new_tokens + gamma + 1, new_tokens + gamma + 1), []
+    batch.admit(deque([(0, context)]))
+    draft.begin(batch, [0])
+    while batch.length[0] < len(context) + new_tokens:
+        guesses = draft.propose(batch, [gamma], GREEDY, None).tokens
+        fed = torch.cat((batch.tokens[:, : batch.length[0]], guesses), dim=1)
+        logits = pair.target(fed, lab.Cache(pair.target))[0, -gamma - 1 :]
+        accepted, table = verify_greedy(logits, guesses.numpy(), [gamma])
+        drafted, own = guesses[0].tolist(), table[0].tolist()
+        rounds.append({"drafted": [pair.decode([t]) for t in drafted], "target": [pair.decode([t]) for t in own]})
+        batch.commit(0, table[0, : accepted[0] + 1], Stop())
+    return {"prompt": pair.decode(context), "rounds": rounds}
 
 
 def main():

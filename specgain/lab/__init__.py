@@ -5,12 +5,13 @@ Importing this package does not import torch. A name that needs it is loaded on 
 
 from importlib import import_module
 
-from specgain.lab.prediction import Cost, predict, rounds_of, summary
+from specgain.lab.prediction import Cost, Setting, predict, rounds_of, summary
 from specgain.lab.quick import NEEDED, committed, live
 
-__all__ = ["Cost", "committed", "live", "predict", "rounds_of", "summary"]
+__all__ = ["Cost", "Setting", "committed", "live", "predict", "rounds_of", "summary"]
 _MODULE_OF = {
-    **dict.fromkeys(["Decoded", "ModelDraft", "decode"], "loop"),
+    **dict.fromkeys(["Decoded", "Draft", "ModelDraft", "Proposal", "Run", "Stop", "decode", "generate"], "loop"),
+    **dict.fromkeys(["GREEDY", "Sampling"], "sampling"),
     **dict.fromkeys(["Cache", "Config", "Model", "WeightsError", "load"], "model"),
     **dict.fromkeys(["DOMAINS", "DRAFTS", "Pair", "load_pair", "load_prompts", "weights_hash"], "pair"),
     **dict.fromkeys(["environment", "make_plan", "read_plan", "round_timing", "run_rounds"], "measure"),

@@ -309,6 +309,7 @@ def _finished(prompts, ends, rounds, gamma):
     for request, prompt in enumerate(prompts):
         (text, finish), rows = ends[request], columns[request]
         longest = max(rows["drafted"]) if gamma is None else gamma
+        rows["batch"] = rows["batch"] if max(rows["batch"]) > 1 else []
         log = RequestLog(id=f"request {request}", arm=f"gamma {longest}" if longest else "plain", gamma=longest,
                          prompt_tokens=len(prompt), output_tokens=len(text) - len(prompt), prefill_tokens=0,
                          finish=finish, **rows)  # fmt: skip

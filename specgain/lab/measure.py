@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import subprocess
+import zlib
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,15 +20,18 @@ import numpy as np
 import torch
 
 import specgain
-from specgain.lab.loop import decode
+from specgain.lab.loop import generate
 from specgain.lab.model import Cache
 from specgain.lab.pair import DOMAINS, load_pair
-from specgain.lab.prediction import Cost, predict, summary
+from specgain.lab.prediction import BASE, Cost, Setting, predict, summary
+from specgain.lab.sampling import Sampling
 from specgain.records.roundlog import RoundLog
 from specgain.round_time import Table
 
 GAMMAS = (0, 1, 2, 4, 8)
 NEW_TOKENS = 96
+LOOPS = 0.75  # a greedy text with a smaller share of distinct 4-grams repeats itself, and flatters every draft
+DRIFT_PERCENT = 3.0
 LEAST_PROMPTS = 3  # per domain; an interval needs some to resample
 PLAN, RESULT = "specgain.round-timing-plan/1", "specgain.round-timing/1"
 
@@ -77,38 +81,39 @@ def _git_revision():
 
 
 def run_rounds(pair, prompt_set, prompts, gammas=GAMMAS, drafts=None, domains=DOMAINS, new_tokens=NEW_TOKENS,
-               repeats=1, seconds=None, log=None, progress=None, after_prompt=None):  # fmt: skip
-    """Return a `RoundLog` of decoding `prompts` prompts per domain with every draft and γ, all arms per prompt in turn.
+               repeats=1, seconds=None, log=None, progress=None, after_prompt=None, setting=BASE):  # fmt: skip
+    """Return a `RoundLog` of decoding `prompts` prompts per domain with every draft and γ, all arms in turn.
 
-    The order of the arms rotates from prompt to prompt, so that a slow moment of the machine hits all arms alike. Arm
-    "plain" is γ = 0; the others are named after their draft. `seconds` ends it early, after a whole prompt of every
-    domain, but not before LEAST_PROMPTS. Requests that `log` already holds are kept and not run again. `progress(done, total, text)` reports;
-    `after_prompt(log)` may save. `log.setup["different_output"]` lists outputs that differ from plain decoding.
+    Arm "plain" is γ = 0; the others are named after their draft. A job is one prompt, or with `setting.rows` > 1 all
+    prompts of a domain, a few more behind them so that no counted request sees an emptying batch. The order of the arms
+    rotates from job to job, so that a slow moment of the machine hits all arms alike. `seconds` ends it early, after a
+    whole job of every domain, but not before LEAST_PROMPTS. Requests that `log` already holds are kept and not run
+    again. `progress(done, total, text)` reports; `after_prompt(log)` may save. `log.setup["different_output"]` lists
+    greedy outputs that differ from plain decoding.
     """
     drafts = list(pair.drafts) if drafts is None else list(drafts)
     arms = [("plain", 0)] + [(draft, gamma) for draft in drafts for gamma in gammas if gamma]
-    tokens = pair.prompts(prompt_set)
-    _check_prompts(prompt_set, prompts, domains, tokens)
+    _check_prompts(prompt_set, prompts, domains, pair.prompts(prompt_set))
+    tokens = {domain: prompt_tokens(pair, prompt_set, domain, setting.context) for domain in domains}
     if unknown := sorted(set(drafts) - set(pair.drafts)):
         raise ValueError(f"drafts = {unknown} unknown; this pair has {', '.join(pair.drafts)}")
     setup = {"prompt_set": prompt_set, "domains": list(domains), "new_tokens": new_tokens, "drafts": drafts}
-    setup |= {"gammas": list(gammas), "weights": pair.weights_hash}
+    setup |= {"gammas": list(gammas), "weights": pair.weights_hash} | setting.to_json()
     log = RoundLog(environment(pair), setup | {"different_output": []}, []) if log is None else log
     if changed := [name for name in setup if log.setup.get(name) != setup[name]]:
         raise ValueError(f"the log to continue was taken with other settings: {', '.join(changed)}")
     done = {(request.domain, request.prompt, request.repeat) for request in log.requests}
-    jobs = [(repeat, i, domain) for repeat in range(repeats) for i in range(prompts) for domain in domains]
+    jobs = list(_jobs(prompts, repeats, domains, setting.rows))
     _warm_up(pair, arms, tokens[domains[0]][0].tolist(), new_tokens)
     begin = perf_counter()
     with _no_garbage_collection():
-        for count, (repeat, i, domain) in enumerate(jobs):
+        for count, (repeat, group, domain) in enumerate(jobs):
             late = seconds is not None and perf_counter() - begin > seconds
             if late and domain == domains[0] and count >= LEAST_PROMPTS * len(domains):
                 break
-            if (domain, i, repeat) not in done:
+            if group := [i for i in group if (domain, i, repeat) not in done]:
                 order = arms[count % len(arms) :] + arms[: count % len(arms)]
-                labels = {"domain": domain, "prompt": i, "repeat": repeat}
-                _run_prompt(pair, log, tokens[domain][i].tolist(), order, new_tokens, labels)
+                _run_job(pair, log, tokens[domain], group, order, new_tokens, setting, domain, repeat)
             if progress:
                 progress(count + 1, len(jobs), f"{prompt_set} {domain}")
             if after_prompt:
@@ -116,18 +121,41 @@ def run_rounds(pair, prompt_set, prompts, gammas=GAMMAS, drafts=None, domains=DO
     return log
 
 
-def _run_prompt(pair, log, prompt, arms, new_tokens, labels):
-    """Decode one prompt with every arm; note the outputs that are not the plain one."""
-    outputs = {}
+def _jobs(prompts, repeats, domains, rows):
+    for repeat in range(repeats):
+        for group in [range(prompts)] if rows > 1 else [[i] for i in range(prompts)]:
+            for domain in domains:
+                yield repeat, group, domain
+
+
+def _run_job(pair, log, tokens, group, arms, new_tokens, setting, domain, repeat):
+    """Decode a group of prompts with every arm; note the greedy outputs that are not the plain ones."""
+    extra = [(group[-1] + 1 + i) % len(tokens) for i in range(setting.rows if setting.rows > 1 else 0)]
+    prompts, outputs = [tokens[i].tolist() for i in [*group, *extra]], {}
     for arm, gamma in arms:
-        name = f"{labels['domain']}/{labels['prompt']}/{arm}/{gamma}/{labels['repeat']}"
-        decoded = decode(pair.target, prompt, new_tokens, pair.drafts.get(arm), gamma, id=name, arm=arm, **labels)
-        log.requests.append(decoded.log)
-        outputs[name, gamma] = decoded.tokens
-    plain = next(tokens for (_, gamma), tokens in outputs.items() if gamma == 0)
-    for (name, _), tokens in outputs.items():
-        if tokens != plain:
-            log.setup["different_output"].append({"id": name} | first_difference(pair.target, prompt, plain, tokens))
+        seed = zlib.crc32(f"{log.setup['prompt_set']}/{domain}/{group[0]}/{arm}/{gamma}/{repeat}".encode())
+        sampling = Sampling(setting.temperature)
+        run = generate(pair.target, prompts, new_tokens, pair.drafts.get(arm), gamma, rows=setting.rows,
+                       sampling=sampling, seed=seed)  # fmt: skip
+        for i, output in zip(group, run.outputs, strict=False):
+            labels = {"id": f"{domain}/{i}/{arm}/{gamma}/{repeat}", "arm": arm, "domain": domain}
+            for name, value in (labels | {"prompt": i, "repeat": repeat}).items():
+                setattr(output.log, name, value)
+            log.requests.append(output.log)
+            outputs[i, arm, gamma] = output
+    for (i, _, _), output in outputs.items() if sampling.greedy else ():
+        if output.tokens != (plain := outputs[i, "plain", 0].tokens):
+            found = first_difference(pair.target, tokens[i].tolist(), plain, output.tokens)
+            log.setup["different_output"].append({"id": output.log.id} | found)
+
+
+def prompt_tokens(pair, prompt_set, domain, context=BASE.context):
+    """Return the prompts (prompts, context) of a domain; one longer than the committed ones is several in a row."""
+    tokens = pair.prompts(prompt_set)[domain]
+    context = context or tokens.shape[1]
+    parts = -(-context // tokens.shape[1])
+    rows = (np.arange(len(tokens))[:, None] + np.arange(parts)) % len(tokens)
+    return tokens[rows].reshape(len(tokens), -1)[:, :context]
 
 
 def first_difference(target, prompt, plain, other):
@@ -161,19 +189,20 @@ def _check_prompts(prompt_set, prompts, domains, tokens):
 
 def _warm_up(pair, arms, prompt, new_tokens):
     for arm, gamma in arms:
-        decode(pair.target, prompt, min(new_tokens, 32), pair.drafts.get(arm), gamma)
+        generate(pair.target, [prompt], min(new_tokens, 16), pair.drafts.get(arm), gamma)
 
 
 # --- cost ----------------------------------------------------------------------------------------------------------
 
 
-def measure_cost(pair, prompts=4, gammas=GAMMAS, domains=DOMAINS, new_tokens=NEW_TOKENS, seconds=None, progress=None):
+def measure_cost(pair, prompts=4, gammas=GAMMAS, domains=DOMAINS, new_tokens=NEW_TOKENS, seconds=None, progress=None,
+                 setting=BASE):  # fmt: skip
     """Return (`Cost`, `RoundLog`) from the calibration prompts: the mean of each phase, timed inside the loop.
 
     Drafts of one shape cost the same, so all drafts of the pair are pooled.
     """
     log = run_rounds(pair, "calibration", prompts, sorted({0, *gammas}), domains=domains, new_tokens=new_tokens,
-                     seconds=seconds, progress=progress)  # fmt: skip
+                     seconds=seconds, progress=progress, setting=setting)  # fmt: skip
     return Cost.from_log(log), log
 
 
@@ -208,50 +237,61 @@ def _tight(model, n, context, calls):
 
 
 def measure_acceptance(pair, prompts=64, domains=DOMAINS, drafts=None, new_tokens=NEW_TOKENS, prompt_set="calibration",
-                       progress=None):  # fmt: skip
-    """Return how each draft agrees with the target's greedy text: no timing, no speculative run.
+                       progress=None, setting=BASE):  # fmt: skip
+    """Return how each draft agrees with the target's own text: no timing, no speculative run.
 
-    `["domains"][domain]["agreement"][draft]` holds one string of "0" and "1" per prompt (see `rounds_of`), beside a
-    sample of the text and `distinct_4grams`, the share of its 4-grams that do not repeat (low: the text loops, which
-    flatters acceptance).
+    `["domains"][domain]["agreement"][draft]` holds one entry per prompt: for greedy a string of "0" and "1" (see
+    `rounds_of`), else the list of probabilities min(1, q/p) that the draft's guess at each token of the text was
+    accepted. Beside it stand a sample of the text and `distinct_4grams`, the share of its 4-grams that do not repeat
+    (low: the text loops, which flatters acceptance).
     """
     drafts = list(pair.drafts) if drafts is None else list(drafts)
-    tokens, entries = pair.prompts(prompt_set), {}
-    _check_prompts(prompt_set, prompts, domains, tokens)
+    _check_prompts(prompt_set, prompts, domains, pair.prompts(prompt_set))
+    sampling, entries = Sampling(setting.temperature), {}
     for count, domain in enumerate(domains):
-        context = torch.from_numpy(tokens[domain][:prompts].astype(np.int64))
-        text = greedy(pair.target, context, new_tokens)
+        tokens = prompt_tokens(pair, prompt_set, domain, setting.context)[:prompts]
+        context = torch.from_numpy(tokens.astype(np.int64))
+        text = continuations(pair.target, context, new_tokens, sampling, zlib.crc32(f"{prompt_set}/{domain}".encode()))
         entries[domain] = {
             "sample": {"prompt": pair.decode(context[0].tolist()), "continuation": pair.decode(text[0].tolist())},
             "distinct_4grams": float(np.mean([distinct_ngrams(row) for row in text.tolist()])),
-            "agreement": {name: agreement(pair.drafts[name].model, context, text) for name in drafts},
+            "agreement": {n: agreement(pair.drafts[n].model, context, text, pair.target, sampling) for n in drafts},
         }
         if progress:
             progress(count + 1, len(domains), f"acceptance {domain}")
-    setup = {"prompt_set": prompt_set, "prompts": prompts, "new_tokens": new_tokens}
+    setup = {"prompt_set": prompt_set, "prompts": prompts, "new_tokens": new_tokens} | setting.to_json()
     return {"environment": environment(pair), "setup": setup, "domains": entries}
 
 
-def greedy(model, prompts, new_tokens, batch=16):
-    """Return the greedy continuation (prompts, new_tokens) of token ids (prompts, tokens), 16 rows at a time."""
-    parts = []
+@torch.inference_mode()
+def continuations(model, prompts, new_tokens, sampling, seed=0, batch=16):
+    """Return the continuation (prompts, new_tokens) of token ids (prompts, tokens), 16 rows at a time."""
+    parts, rng = [], torch.Generator().manual_seed(seed)
     for rows in prompts.split(batch):
         cache, step, columns = Cache(model, len(rows), rows.shape[1] + new_tokens), rows, []
         for _ in range(new_tokens):
-            step = model(step, cache)[:, -1:].argmax(dim=-1)
+            step = sampling.choose(model(step, cache)[:, -1], rng)[0][:, None]
             columns.append(step)
         parts.append(torch.cat(columns, dim=1))
     return torch.cat(parts)
 
 
-def agreement(draft, prompts, text, batch=16):
-    """Return one string per row: "1" where the draft, fed the target's own text, chooses the target's next token."""
-    strings = []
+@torch.inference_mode()
+def agreement(draft, prompts, text, target, sampling, batch=16):
+    """Return how the draft, fed the target's own text, agrees with each of its tokens; see `measure_acceptance`."""
+    found = []
     for rows, own in zip(prompts.split(batch), text.split(batch), strict=True):
         fed = torch.cat((rows, own[:, :-1]), dim=1)
-        choices = draft(fed, Cache(draft, len(fed), fed.shape[1]))[:, rows.shape[1] - 1 :].argmax(dim=-1)
-        strings += ["".join("01"[hit] for hit in row) for row in (choices == own).tolist()]
-    return strings
+        q, p = (
+            sampling.probs(model(fed, Cache(model, len(fed), fed.shape[1]))[:, rows.shape[1] - 1 :])
+            for model in ((draft, draft) if sampling.greedy else (draft, target))
+        )
+        q, p = (x.gather(2, own[:, :, None])[:, :, 0] for x in (q, p))
+        if sampling.greedy:
+            found += ["".join("01"[hit > 0] for hit in row) for row in q.tolist()]
+        else:
+            found += [[round(a, 4) for a in row] for row in (q / p).clamp(max=1).tolist()]
+    return found
 
 
 def distinct_ngrams(tokens, n=4):
@@ -264,7 +304,7 @@ def distinct_ngrams(tokens, n=4):
 
 
 def measure_run(pair, prompts=64, gammas=GAMMAS, drafts=None, domains=DOMAINS, new_tokens=NEW_TOKENS, repeats=1,
-                seconds=None, resume=None, progress=None):  # fmt: skip
+                seconds=None, resume=None, progress=None, setting=BASE):  # fmt: skip
     """Return the `RoundLog` of the test prompts, end to end, plain and all (draft, γ) interleaved.
 
     With `resume` (a path) the log is saved there every half minute, and a log found there is continued.
@@ -273,7 +313,8 @@ def measure_run(pair, prompts=64, gammas=GAMMAS, drafts=None, domains=DOMAINS, n
     if resume is not None:
         log = RoundLog.read(resume) if Path(resume).exists() else None
         save = _saver(resume)
-    log = run_rounds(pair, "test", prompts, gammas, drafts, domains, new_tokens, repeats, seconds, log, progress, save)
+    log = run_rounds(pair, "test", prompts, gammas, drafts, domains, new_tokens, repeats, seconds, log, progress, save,
+                     setting)  # fmt: skip
     if resume is not None:
         log.write(resume)
     return log
@@ -300,31 +341,52 @@ def disturbed(log, tolerance=0.10):
 
 
 def make_plan(pair, gammas=GAMMAS, domains=DOMAINS, new_tokens=64, cost_prompts=9, acceptance_prompts=64,
-              run_prompts=36, blocks=9, threads=1):  # fmt: skip
+              run_prompts=36, repeats=1, blocks=9, threads=1, more=()):  # fmt: skip
     """Return what `round_timing` will measure and which cells it will predict: a dict to commit before the run.
 
-    Numbers of prompts are per domain. Calibration and test alternate in `blocks` blocks, an equal part of each.
+    Numbers of prompts are per domain. Calibration and test alternate in `blocks` blocks, an equal part of each; every
+    test prompt comes up in `repeats` of them. Each dict of `more` is one more part, with what differs from the first:
+    rows, temperature, context, domains, drafts, gammas, cost_prompts, run_prompts, repeats.
     """
-    if not 1 <= blocks <= min(cost_prompts, run_prompts):
+    if not 1 <= blocks <= min(cost_prompts, run_prompts * repeats):
         raise ValueError(
-            f"blocks = {blocks} must be from 1 to the smaller number of prompts, {min(cost_prompts, run_prompts)}"
+            f"blocks = {blocks} must be from 1 to the smaller number of prompts, {min(cost_prompts, run_prompts * repeats)}"
         )
-    drafts = list(pair.drafts)
-    cells = [{"domain": d, "draft": name, "gamma": g} for d in domains for name in drafts for g in gammas if g]
-    return {
+    first = (
+        {
+            "gammas": list(gammas),
+            "drafts": list(pair.drafts),
+            "domains": list(domains),
+            "cost_prompts": cost_prompts,
+            "run_prompts": run_prompts,
+            "repeats": repeats,
+        }
+        | BASE.to_json()
+        | {"context": pair.prompts("test")[domains[0]].shape[1]}
+    )
+    if unknown := sorted({key for part in more for key in part} - first.keys()):
+        raise ValueError(f"more = {unknown} unknown; a part can set {', '.join(first)}")
+    common = {
         "schema": PLAN,
         "weights": pair.weights_hash,
         "threads": threads,
-        "gammas": list(gammas),
-        "drafts": drafts,
-        "domains": list(domains),
         "new_tokens": new_tokens,
-        "cost_prompts": cost_prompts,
         "acceptance_prompts": acceptance_prompts,
-        "run_prompts": run_prompts,
         "blocks": blocks,
-        "cells": cells,
     }
+    return common | _with_cells(first) | {"more": [_with_cells(first | part) for part in more]}
+
+
+def _with_cells(part):
+    names = ("rows", "temperature", "context")
+    cells = [
+        {"domain": d, "draft": name, "gamma": g} | {n: part[n] for n in names}
+        for d in part["domains"]
+        for name in part["drafts"]
+        for g in part["gammas"]
+        if g
+    ]
+    return part | {"cells": cells}
 
 
 def read_plan(path):
@@ -332,7 +394,7 @@ def read_plan(path):
     plan = json.loads(Path(path).read_text(encoding="utf-8"))
     if plan.get("schema") != PLAN:
         raise ValueError(f"{Path(path).name} has schema {plan.get('schema')!r}; this version reads {PLAN!r}")
-    wanted = {"weights", "threads", "gammas", "drafts", "domains", "new_tokens", "cells"}
+    wanted = {"weights", "threads", "gammas", "drafts", "domains", "new_tokens", "cells", "more"}
     wanted |= {"cost_prompts", "acceptance_prompts", "run_prompts", "blocks"}
     if missing := sorted(wanted - plan.keys()):
         raise ValueError(f"{Path(path).name} lacks {', '.join(missing)}; write it with make_plan")
@@ -340,11 +402,12 @@ def read_plan(path):
 
 
 def round_timing(plan, pair=None, progress=None):
-    """Return (result, log): cost and acceptance from the calibration prompts held against the run of the test prompts.
+    """Return (result, logs): cost and acceptance from the calibration prompts held against the run of the test prompts.
 
     Calibration and test take turns, since the speed of a shared machine drifts by the minute; they share no prompt and
     no time. `result["cells"]` rests on the cost of all calibration blocks, `result["cells_before"]` on the first one
-    alone, which ended before the run began. `result` is JSON-ready; `log` is the whole `RoundLog` of the run.
+    alone, which ended before the run began. `result["more"]` holds the same for every further part of the plan,
+    `result["summary_judged"]` all judged cells together. `result` is JSON-ready; `logs` are the `RoundLog`s of the runs.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(plan["threads"])
@@ -353,46 +416,87 @@ def round_timing(plan, pair=None, progress=None):
         if pair.weights_hash != plan["weights"]:
             found = f"these are {pair.weights_hash}; make a new plan"
             raise ValueError(f"the plan is for weights {plan['weights']}, {found}")
-        shape = {"domains": plan["domains"], "new_tokens": plan["new_tokens"], "progress": progress}
-        acceptance = measure_acceptance(pair, plan["acceptance_prompts"], **shape)
-        middle = pair.prompts("calibration")[plan["domains"][0]].shape[1] + plan["new_tokens"] // 2
-        tight = measure_cost_tight(pair, plan["gammas"], context=middle)
-        first, cost_log, log = _alternate(plan, pair, shape)
+        parts = [_Part(plan, part, pair, progress) for part in (plan, *plan["more"])]
+        tight = _tight_cost(plan, pair)
+        for block in range(1, plan["blocks"] + 1):
+            for part in parts:
+                part.turn(block)
     finally:
         torch.set_num_threads(before)
-    costs = {"cost": Cost.from_log(cost_log), "cost_before": first, "cost_tight": tight}
-    result = {"schema": RESULT, "plan": plan, "environment": log.environment, "load_average_after": _load_average()}
-    result |= {name: cost.to_json() for name, cost in costs.items()} | {"acceptance": acceptance}
-    return result | _outcome(costs, acceptance, plan, cost_log, log), log
+    result, *more = [part.outcome() for part in parts]
+    judged = [cell for part in (result, *more) for cell in part["cells"] if not cell["not_judged"]]
+    held = predict(tight, parts[0].acceptance, plan["gammas"], parts[0].logs["test"])
+    extra = {"cost_tight": tight.to_json(), "summary_tight": summary(held), "load_average_after": _load_average()}
+    head = {"schema": RESULT, "plan": plan, "environment": parts[0].logs["test"].environment}
+    summaries = {"summary_judged": summary(judged)} if judged else {}
+    return head | result | extra | summaries | {"more": more}, [part.logs["test"] for part in parts]
 
 
-def _alternate(plan, pair, shape):
-    """Return (`Cost` of the first block, calibration log, test log) of taking turns in `plan["blocks"]` blocks."""
-    logs, first = {"calibration": None, "test": None}, None
-    for block in range(1, plan["blocks"] + 1):
-        for which, prompts in (("calibration", plan["cost_prompts"]), ("test", plan["run_prompts"])):
-            share = prompts * block // plan["blocks"]
-            logs[which] = run_rounds(pair, which, share, plan["gammas"], log=logs[which], **shape)
-            first = Cost.from_log(logs[which]) if first is None else first
-    return first, *logs.values()
+def _tight_cost(plan, pair):
+    middle = pair.prompts("calibration")[plan["domains"][0]].shape[1] + plan["new_tokens"] // 2
+    return measure_cost_tight(pair, plan["gammas"], context=middle)
 
 
-def _outcome(costs, acceptance, plan, cost_log, log):
-    held = {name: predict(cost, acceptance, plan["gammas"], log) for name, cost in costs.items()}
-    return {
-        "cells": held["cost"],
-        "summary": summary(held["cost"]),
-        "cells_before": held["cost_before"],
-        "summary_before": summary(held["cost_before"]),
-        "summary_tight": summary(held["cost_tight"]),
-        "t_decode_by_block_ms": {
-            which: _by_block(one, plan["blocks"]) for which, one in (("calibration", cost_log), ("test", log))
-        },
-        "different_output": cost_log.setup["different_output"] + log.setup["different_output"],
-        "speculative_requests": sum(request.gamma > 0 for request in cost_log.requests + log.requests),
-        "disturbed_plain_requests": disturbed(log),
-        "requests": request_totals(log),
-    }
+class _Part:
+    """One part of a plan on its way: its acceptance, its two logs, and the cost of its first calibration block."""
+
+    def __init__(self, plan, part, pair, progress):
+        self.plan, self.part, self.pair, self.logs = plan, part, pair, {"calibration": None, "test": None}
+        self.setting = Setting(part["rows"], part["temperature"], part["context"])
+        self.shape = {"domains": part["domains"], "drafts": part["drafts"], "new_tokens": plan["new_tokens"]}
+        self.shape |= {"progress": progress, "setting": self.setting}
+        self.acceptance, self.first = measure_acceptance(pair, plan["acceptance_prompts"], **self.shape), None
+
+    def turn(self, block):
+        """Run what this block adds; the two sides begin in turns, so that a steady drift hits both alike."""
+        sides = [
+            ("calibration", self.part["cost_prompts"], 1),
+            ("test", self.part["run_prompts"], self.part["repeats"]),
+        ]
+        for which, prompts, repeats in sides if block % 2 else sides[::-1]:
+            whole, rest = divmod(self._so_far(prompts * repeats, block), prompts)
+            for count, times in ((prompts, whole), (rest, whole + 1)):
+                if count and times:
+                    self.logs[which] = run_rounds(self.pair, which, count, self.part["gammas"], repeats=times,
+                                                  log=self.logs[which], **self.shape)  # fmt: skip
+            if self.first is None and which == "calibration":
+                self.first = Cost.from_log(self.logs[which])
+
+    def _so_far(self, jobs, block):
+        """How many jobs are done after this block; a batch waits until its rows are worth filling."""
+        chunk, last = max(1, 2 * (self.setting.rows > 1) * self.setting.rows), self.plan["blocks"]
+        return jobs if block == last else max(jobs * block // last // chunk * chunk, min(chunk, jobs) * (block == 1))
+
+    def outcome(self):
+        """Return the JSON-ready result of this part."""
+        calibration, log, gammas = self.logs["calibration"], self.logs["test"], self.part["gammas"]
+        cost, doubt = Cost.from_log(calibration), Cost.resampled(calibration)
+        cells = [
+            cell | self.setting.to_json() | {"not_judged": self._why_not(cell)}
+            for cell in predict(cost, self.acceptance, gammas, log, doubt)
+        ]
+        before = predict(self.first, self.acceptance, gammas, log)
+        steps = {which: _by_block(one, self.plan["blocks"]) for which, one in self.logs.items()}
+        return self.setting.to_json() | {
+            "cost": cost.to_json(),
+            "cost_before": self.first.to_json(),
+            "acceptance": self.acceptance,
+            "cells": cells,
+            "summary": summary(cells),
+            "cells_before": before,
+            "summary_before": summary(before),
+            "t_decode_by_block_ms": steps,
+            "different_output": calibration.setup["different_output"] + log.setup["different_output"],
+            "speculative_requests": sum(request.gamma > 0 for request in calibration.requests + log.requests),
+            "disturbed_plain_requests": disturbed(log),
+            "requests": request_totals(log),
+        }
+
+    def _why_not(self, cell):
+        """Why a cell is not judged, "" if it is: its text loops, or its plain arm did not agree with itself."""
+        if self.acceptance["domains"][cell["domain"]]["distinct_4grams"] < LOOPS:
+            return "the text loops"
+        return "the plain step drifted" if abs(cell["plain_halves_percent"]) > DRIFT_PERCENT else ""
 
 
 def _by_block(log, blocks):

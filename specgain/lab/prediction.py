@@ -4,7 +4,8 @@ Cost is a property of machine and models, acceptance of draft and text. Neither 
 NumPy, not torch. Times are seconds in memory and milliseconds (`_ms`) in JSON.
 """
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
@@ -12,6 +13,21 @@ from specgain import gain
 from specgain.records.roundlog import RoundLog
 from specgain.round_time import RoundTime, Table
 
+
+@dataclass(frozen=True)
+class Setting:
+    """What a measurement holds fixed: requests that share each pass, temperature, tokens of each prompt (0: as stored)."""
+
+    rows: int = 1
+    temperature: float = 0.0
+    context: int = 0
+
+    def to_json(self):
+        """Return a JSON-ready dict."""
+        return asdict(self)
+
+
+BASE = Setting()
 PARTS = ("draft_after_rejection", "draft_after_acceptance", "verify", "other")
 
 
@@ -31,12 +47,19 @@ class Cost:
 
     def request(self, rounds):
         """Return the predicted seconds of one request with these (drafted, accepted) rounds."""
-        total, full = 0.0, False
-        for drafted, accepted in rounds:
-            draft = self.draft_after_acceptance if full else self.draft_after_rejection
-            total += draft(drafted) + self.verify(drafted) + self.other(drafted)
-            full = drafted == accepted > 0
-        return total
+        return self.total(kinds_of(rounds))
+
+    def total(self, kinds):
+        """Return the seconds of rounds counted as {(drafted, whether the round before was fully accepted): count}."""
+        return sum(
+            count
+            * (
+                (self.draft_after_acceptance if full else self.draft_after_rejection)(g)
+                + self.verify(g)
+                + self.other(g)
+            )
+            for (g, full), count in kinds.items()
+        )
 
     def round_time(self, full=0.0):
         """Return the `RoundTime` of a workload in which the share `full` of all rounds is accepted to the end."""
@@ -61,20 +84,30 @@ class Cost:
 
     @classmethod
     def from_log(cls, log, source="in the loop"):
-        """Return the Cost of a `RoundLog`: means over the rounds that offered their full γ. Needs γ = 0 too."""
-        samples = {}
+        """Return the Cost of a `RoundLog`: means over the rounds that offered their full γ. Needs γ = 0 too.
+
+        Rounds that fewer requests shared than the most do not count.
+        """
+        samples, rows = {}, rows_of(log)
         for request in log.requests:
-            columns = zip(
-                request.drafted, request.accepted, request.t_draft, request.t_verify, request.t_other, strict=True
-            )
             full = False
-            for drafted, accepted, t_draft, t_verify, t_other in columns:
-                if drafted == request.gamma:
+            for drafted, accepted, t_draft, t_verify, t_other, batch in _rounds(request):
+                if drafted == request.gamma and batch == rows:
                     draft = "draft_after_acceptance" if full else "draft_after_rejection"
                     for part, seconds in ((draft, t_draft), ("verify", t_verify), ("other", t_other)):
                         samples.setdefault(part, {}).setdefault(drafted, []).append(seconds)
                 full = drafted == accepted > 0
         return cls._from_samples(samples, source)
+
+    @classmethod
+    def resampled(cls, log, count=200, seed=0):
+        """Return `count` Costs of logs whose prompts were drawn anew with repetition: how far the mean may be off."""
+        by_prompt, rng = {}, np.random.default_rng(seed)
+        for request in log.requests:
+            by_prompt.setdefault((request.prompt, request.repeat), []).append(request)
+        groups = list(by_prompt.values())
+        draws = rng.integers(len(groups), size=(count, len(groups)))
+        return [cls.from_log(replace(log, requests=[r for i in row for r in groups[i]])) for row in draws]
 
     @classmethod
     def _from_samples(cls, samples, source):
@@ -86,6 +119,28 @@ class Cost:
         means["draft_after_rejection"] = after | before
         t_decode = before[0] + means["verify"][0] + means["other"][0]
         return cls(t_decode, *(Table(means[part]) for part in PARTS), source)
+
+
+def kinds_of(rounds):
+    """Return {(drafted, whether the round before was fully accepted): count} of (drafted, accepted) rounds in a row."""
+    kinds, full = Counter(), False
+    for drafted, accepted in rounds:
+        kinds[drafted, full] += 1
+        full = drafted == accepted > 0
+    return kinds
+
+
+def rows_of(log):
+    """Return the greatest number of requests that shared a pass."""
+    return max((max(request.batch, default=1) for request in log.requests), default=1)
+
+
+def _rounds(request):
+    """(drafted, accepted, t_draft, t_verify, t_other, requests in the pass) of each round of a request."""
+    batch = request.batch or [1] * request.rounds
+    return zip(
+        request.drafted, request.accepted, request.t_draft, request.t_verify, request.t_other, batch, strict=True
+    )
 
 
 # --- acceptance ----------------------------------------------------------------------------------------------------
@@ -107,14 +162,30 @@ def rounds_of(agreement, gamma):
     return rounds
 
 
+DRAWS = 24  # accept/reject strings drawn per prompt, where a guess is accepted with a probability
+
+
+def strings_of(agreement, seed=0):
+    """Return the agreement strings of one prompt: the string itself, or draws from its acceptance probabilities.
+
+    A sampled text x comes with the exact law of its rounds: a guess at token x was accepted with probability
+    min(1, q(x)/p(x)), independently of the others once the text is known.
+    """
+    if isinstance(agreement, str):
+        return [agreement]
+    hits = np.random.default_rng(seed).random((DRAWS, len(agreement))) < np.asarray(agreement)
+    return ["".join("01"[hit] for hit in row) for row in hits.tolist()]
+
+
 # --- prediction ----------------------------------------------------------------------------------------------------
 
 
-def predict(cost, acceptance, gammas, log=None):
+def predict(cost, acceptance, gammas, log=None, costs=()):
     """Return one dict per (domain, draft, γ ≥ 1): the predicted speedup, and the measured one if `log` is given.
 
     `cost` is a `Cost`, `acceptance` the dict of `measure_acceptance`, `log` the `RoundLog` of `measure_run`. The
-    prediction counts the rounds to the full length, last round included. Intervals are 95 % bootstrap by request.
+    prediction counts the rounds to the full length, last round included. Intervals are 95 % bootstrap by prompt, and
+    with `costs` (`Cost.resampled`) that of the residual counts the doubt about the cost too.
     """
     cells = []
     for domain, entry in acceptance["domains"].items():
@@ -124,7 +195,7 @@ def predict(cost, acceptance, gammas, log=None):
             for gamma in filter(None, gammas):  # γ = 0 is the control, it has nothing to predict
                 cell = {"domain": domain, "draft": draft, "gamma": gamma} | _predicted(cost, agreements, gamma)
                 if run is not None:
-                    cell |= _measured(cost, own_cost, agreements, gamma, run)
+                    cell |= _measured(cost, own_cost, agreements, gamma, run, costs)
                 cells.append(cell)
     return cells
 
@@ -138,9 +209,14 @@ def _arms(log, draft):
 
 
 def _predicted(cost, agreements, gamma):
-    rounds = [rounds_of(agreement, gamma) for agreement in agreements]
+    flat = [
+        r
+        for i, agreement in enumerate(agreements)
+        for string in strings_of(agreement, i)
+        for r in rounds_of(string, gamma)
+        if r[0] == gamma  # the shortened last rounds are not steady
+    ]
     totals = _predicted_totals(cost, agreements, gamma)
-    flat = [r for request in rounds for r in request if r[0] == gamma]  # the shortened last rounds are not steady
     length = 1 + sum(k for _, k in flat) / len(flat)
     t_round = cost.round_time(full=sum(k == g for g, k in flat) / len(flat))(gamma)
     replicates = gain.bootstrap([totals], lambda s: s[:, 0] / s[:, 1])
@@ -150,31 +226,52 @@ def _predicted(cost, agreements, gamma):
         "break_even_ms": length * cost.t_decode * 1e3,
         "margin_ms": gain.margin(length, cost.t_decode, t_round) * 1e3,
         "speedup_steady": gain.speedup(length, cost.t_decode, t_round),
-        "speedup": float(totals[:, 0].sum() / totals[:, 1].sum()),
+        "speedup": _ratio(totals),
         "speedup_interval": gain.interval(replicates),
     }
 
 
 def _predicted_totals(cost, agreements, gamma):
     """Array (requests, 2): predicted seconds of plain decoding and of speculative decoding."""
-    return np.array([(len(a) * cost.t_decode, cost.request(rounds_of(a, gamma))) for a in agreements])
+    return np.array([
+        (len(a) * cost.t_decode, np.mean([cost.request(rounds_of(s, gamma)) for s in strings_of(a, i)]))
+        for i, a in enumerate(agreements)
+    ])  # fmt: skip
 
 
-def _measured(cost, own_cost, agreements, gamma, run):
+def _share(request, rows):
+    """(seconds, tokens) of a request's rounds in full passes: 1/rows of each pass is its own."""
+    times = [
+        (t / rows, committed)
+        for t, committed, batch in zip(
+            request.t_round, request.committed, request.batch or [1] * request.rounds, strict=True
+        )
+        if batch == rows
+    ]
+    return sum(t for t, _ in times), sum(c for _, c in times)
+
+
+def _measured(cost, own_cost, agreements, gamma, run, costs):
     """The measured half of a cell. `own_cost` is the cost that the run itself showed, to tell the two errors apart."""
-    spec = [r for r in run.requests if r.gamma == gamma]
+    rows, spec = rows_of(run), [r for r in run.requests if r.gamma == gamma]
     if not spec:
         raise ValueError(f"the run holds no request with gamma = {gamma}; predict only what it measured")
-    plain = {(r.prompt, r.repeat): r.time for r in run.requests if r.gamma == 0}
-    measured = np.array([(plain[r.prompt, r.repeat], r.time) for r in spec])
+    plain = {(r.prompt, r.repeat): _share(r, rows) for r in run.requests if r.gamma == 0}
+    by_prompt = {}
+    for r in spec:
+        sums = by_prompt.setdefault(r.prompt, np.zeros(4))
+        sums += (*plain[r.prompt, r.repeat], *_share(r, rows))
+    measured = np.array(list(by_prompt.values()))
     rounds = [list(zip(r.drafted, r.accepted, strict=True)) for r in spec]
     own = np.array([(r.tokens * cost.t_decode, cost.request(own)) for r, own in zip(spec, rounds, strict=True)])
     predicted = _predicted_totals(cost, agreements, gamma)
-    speedup = _ratio(measured)
-    residuals = gain.bootstrap([predicted, measured], lambda a, b: (a[:, 0] / a[:, 1]) / (b[:, 0] / b[:, 1]) - 1)
+    speedup = float(_speedups(measured[None].sum(1))[0])
+    residuals = gain.bootstrap([predicted, measured], lambda a, b: (a[:, 0] / a[:, 1]) / _speedups(b) - 1)
+    if costs:
+        residuals = (1 + residuals) * np.resize(_moved(cost, costs, agreements, gamma), len(residuals)) - 1
     return {
         "measured_speedup": speedup,
-        "measured_interval": gain.interval(gain.bootstrap([measured], lambda t: t[:, 0] / t[:, 1], seed=1)),
+        "measured_interval": gain.interval(gain.bootstrap([measured], _speedups, seed=1)),
         "measured_committed_length": sum(r.tokens for r in spec) / sum(r.rounds for r in spec),
         "measured_t_round_ms": sum(r.time for r in spec) / sum(r.rounds for r in spec) * 1e3,
         "requests": len(spec),
@@ -182,7 +279,26 @@ def _measured(cost, own_cost, agreements, gamma, run):
         "residual_interval_percent": [100 * v for v in gain.interval(residuals)],
         "cost_error_percent": 100 * (_ratio(own) / speedup - 1),
         "acceptance_error_percent": 100 * (_ratio(_predicted_totals(own_cost, agreements, gamma)) / speedup - 1),
+        "plain_halves_percent": _halves(list(plain.values())),
     }
+
+
+def _moved(cost, costs, agreements, gamma):
+    """By which factor the predicted speedup moves with each of the resampled `costs`."""
+    strings = [string for i, agreement in enumerate(agreements) for string in strings_of(agreement, i)]
+    kinds = sum((kinds_of(rounds_of(string, gamma)) for string in strings), Counter())
+    return np.array([c.t_decode / c.total(kinds) for c in costs]) * cost.total(kinds) / cost.t_decode
+
+
+def _speedups(sums):
+    """S of sums (…, 4) of plain seconds, plain tokens, speculative seconds and speculative tokens."""
+    return (sums[:, 0] / sums[:, 1]) / (sums[:, 2] / sums[:, 3])
+
+
+def _halves(shares):
+    """How far, in percent, the plain step of every second request lies above that of the others."""
+    first, second = (sum(t for t, _ in half) / sum(n for _, n in half) for half in (shares[0::2], shares[1::2]))
+    return 100 * (second / first - 1)
 
 
 def _ratio(totals):

@@ -58,9 +58,9 @@ def test_an_interrupted_run_goes_on_from_its_file(call, tmp_path):
 def test_a_prediction_is_held_against_the_run(call, records):
     given = ("--cost", records["cost"], "--acceptance", records["acceptance"], "--gamma", "1,2")
     status, alone = call("predict", *given)
-    assert status == 0 and alone["summary"] is None and len(alone["cells"]) == 2 * 2 * 2
+    assert status == 0 and alone["summary"] is None and len(alone["cells"]) == 2 * 3 * 2
     status, held = call("predict", *given, "--run", records["run"])
-    assert status == 0 and held["summary"]["cells"] == 8
+    assert status == 0 and held["summary"]["cells"] == 12
     for before, after in zip(alone["cells"], held["cells"], strict=True):
         assert before["speedup"] == after["speedup"]  # the prediction has not seen the run
         assert after["measured_speedup"] > 0
@@ -71,7 +71,7 @@ def test_a_prediction_is_held_against_the_run(call, records):
 def test_what_was_not_measured_is_named(call, records):
     given = ("--cost", records["cost"], "--acceptance", records["acceptance"], "--run", records["run"])
     status, report = call("predict", *given, "--gamma", "2,8")
-    assert status == 1 and len(report["cells"]) == 4
+    assert status == 1 and len(report["cells"]) == 6
     assert all("γ = 8" in line and "was not measured" in line for line in report["missing"])
 
 

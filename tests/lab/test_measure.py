@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from specgain.lab import measure
-from specgain.lab.loop import decode
+from specgain.lab.loop import decode, generate
 from specgain.lab.pair import DOMAINS
-from specgain.lab.prediction import rounds_of
+from specgain.lab.prediction import Setting, rounds_of
+from specgain.lab.sampling import GREEDY, Sampling
 from specgain.records.roundlog import RoundLog
 
 SHORT = {"gammas": (0, 1, 3), "new_tokens": 16}
@@ -17,7 +18,7 @@ SHORT = {"gammas": (0, 1, 3), "new_tokens": 16}
 def test_the_agreement_strings_foretell_every_round(tiny_pair):
     acceptance = measure.measure_acceptance(tiny_pair, 3, new_tokens=16, prompt_set="test")
     log = measure.measure_run(tiny_pair, 3, **SHORT)
-    assert len(log.requests) == 5 * 3 * (1 + 2 * 2)
+    assert len(log.requests) == 5 * 3 * (1 + 3 * 2)
     assert log.setup["different_output"] == []
     seen = set()
     for request in log.select(gamma=3).requests + log.select(gamma=1).requests:
@@ -29,15 +30,15 @@ def test_the_agreement_strings_foretell_every_round(tiny_pair):
 
 def test_batched_greedy_text_equals_the_loop(tiny_pair):
     prompts = torch.from_numpy(tiny_pair.prompts("test")["json"])
-    text = measure.greedy(tiny_pair.target, prompts, 16, batch=2)
+    text = measure.continuations(tiny_pair.target, prompts, 16, GREEDY, batch=2)
     assert text.tolist() == [decode(tiny_pair.target, row, 16).tokens for row in prompts.tolist()]
 
 
 def test_all_arms_run_on_every_prompt_in_rotated_order(tiny_pair):
     log = measure.run_rounds(tiny_pair, "test", 3, domains=["json", "viet"], **SHORT)
-    orders = [[(r.arm, r.gamma) for r in log.requests[i : i + 5]] for i in range(0, 30, 5)]
+    orders = [[(r.arm, r.gamma) for r in log.requests[i : i + 7]] for i in range(0, 42, 7)]
     assert len({tuple(sorted(order)) for order in orders}) == 1
-    assert len({order[0] for order in orders}) == 5  # every arm comes first at some time
+    assert len({order[0] for order in orders}) == 6  # every arm comes first at some time
 
 
 def test_a_stopped_run_goes_on_where_it_was(tiny_pair, tmp_path):
@@ -78,35 +79,69 @@ def test_outputs_that_differ_are_reported_with_their_logit_gap(tiny_pair):
 
 
 def test_the_whole_plan_gives_one_json_record(tiny_pair):
-    plan = measure.make_plan(tiny_pair, (0, 1, 3), ("json", "prose"), 12, 2, 3, 3, 2)
-    assert len(plan["cells"]) == 2 * 2 * 2
-    result, log = measure.round_timing(plan, tiny_pair)
+    more = [{"rows": 2, "domains": ["viet"], "gammas": [0, 3]}, {"temperature": 1.0, "context": 20, "repeats": 2}]
+    plan = measure.make_plan(tiny_pair, (0, 1, 3), ("json", "prose"), 12, 2, 3, 3, 1, 2, more=more)
+    assert [len(part["cells"]) for part in (plan, *plan["more"])] == [12, 3, 12]
+    result, logs = measure.round_timing(plan, tiny_pair)
     again = json.loads(json.dumps(result))
-    for kind in ("cells", "cells_before"):
-        assert [{key: c[key] for key in ("domain", "draft", "gamma")} for c in again[kind]] == plan["cells"]
-    assert again["different_output"] == [] and again["speculative_requests"] == (2 + 3) * 2 * 4
-    assert again["summary"]["cells"] == again["summary_before"]["cells"] == again["summary_tight"]["cells"] == 8
-    assert len(again["requests"]["json/strong/3"]["rounds"]) == 3 and len(log.requests) == 3 * 2 * 5
+    for part, planned in zip((again, *again["more"]), (plan, *plan["more"]), strict=True):
+        for cells in (part["cells"], part["cells_before"]):
+            assert [{k: c[k] for k in ("domain", "draft", "gamma")} for c in cells] == [
+                {k: c[k] for k in ("domain", "draft", "gamma")} for c in planned["cells"]
+            ]
+        assert [c for c in part["cells"] if {k: c[k] for k in planned["cells"][0]} not in planned["cells"]] == []
+        assert part["different_output"] == [] and part["summary"]["cells"] == len(planned["cells"])
+    assert (
+        again["speculative_requests"] == (2 + 3) * 2 * 6 and again["more"][1]["speculative_requests"] == (2 + 6) * 2 * 6
+    )
+    assert again["summary"]["cells"] == again["summary_before"]["cells"] == again["summary_tight"]["cells"] == 12
+    assert len(again["requests"]["json/strong/3"]["rounds"]) == 3 and len(logs[0].requests) == 3 * 2 * 7
     assert {name: len(times) for name, times in again["t_decode_by_block_ms"].items()} == {"calibration": 2, "test": 2}
     assert torch.get_num_threads() == 1
+    judged = [c for part in (again, *again["more"]) for c in part["cells"] if not c["not_judged"]]
+    assert again.get("summary_judged", {"cells": 0})["cells"] == len(judged)
 
 
 def test_calibration_and_test_take_turns(tiny_pair, monkeypatch):
     calls, run_rounds = [], measure.run_rounds
 
-    def spy(pair, which, prompts, *arguments, **options):
-        calls.append((which, prompts))
-        return run_rounds(pair, which, prompts, *arguments, **options)
+    def spy(pair, which, prompts, *arguments, repeats, **options):
+        calls.append((which, prompts, repeats))
+        return run_rounds(pair, which, prompts, *arguments, repeats=repeats, **options)
 
     monkeypatch.setattr(measure, "run_rounds", spy)
-    measure.round_timing(measure.make_plan(tiny_pair, (0, 1), ("json",), 8, 2, 1, 3, 2), tiny_pair)
-    assert calls == [("calibration", 1), ("test", 1), ("calibration", 2), ("test", 3)]
+    measure.round_timing(measure.make_plan(tiny_pair, (0, 1), ("json",), 8, 2, 1, 3, 1, 2), tiny_pair)
+    assert calls == [("calibration", 1, 1), ("test", 1, 1), ("test", 3, 1), ("calibration", 2, 1)]
     with pytest.raises(ValueError, match="blocks = 3 must be from 1 to the smaller number of prompts, 2"):
         measure.make_plan(tiny_pair, cost_prompts=2, run_prompts=3, blocks=3)
+    with pytest.raises(ValueError, match=r"more = \['row'\] unknown; a part can set gammas"):
+        measure.make_plan(tiny_pair, more=[{"row": 4}])
+
+
+def test_a_batch_counts_only_full_passes(tiny_pair):
+    setting = Setting(rows=2)
+    log = measure.run_rounds(tiny_pair, "test", 2, domains=["json"], setting=setting, **SHORT)
+    assert {b for r in log.requests for b in r.batch} == {2} and len(log.requests) == 2 * 7
+    alone = measure.run_rounds(tiny_pair, "test", 2, domains=["json"], **SHORT)
+    key = {(r.id): (r.drafted, r.accepted) for r in alone.requests}
+    assert {r.id: (r.drafted, r.accepted) for r in log.requests} == key
+
+
+def test_the_chances_of_a_sampled_text_foretell_its_rounds_on_average(tiny_pair):
+    """K in the first round of the real sampling loop against the law min(1, q/p) says, over many seeds."""
+    setting, prompt = Setting(temperature=1.0), tiny_pair.prompts("test")["json"][:1].repeat(4000, 0)
+    context = torch.from_numpy(prompt.astype("int64"))
+    text = measure.continuations(tiny_pair.target, context, 4, Sampling(1.0), 3, batch=1000)
+    draft, gamma = tiny_pair.drafts["middle"], 3
+    chances = measure.agreement(draft.model, context, text, tiny_pair.target, Sampling(1.0), batch=1000)
+    expected = sum(a[0] * (1 + a[1] * (1 + a[2])) for a in chances) / len(chances)
+    run = generate(tiny_pair.target, prompt.tolist(), 4, draft, gamma, rows=500, sampling=Sampling(1.0), seed=5)
+    first = [output.log.accepted[0] for output in run.outputs]
+    assert setting.temperature and abs(sum(first) / len(first) - expected) < 0.08
 
 
 def test_a_plan_is_tied_to_its_weights(tiny_pair, tmp_path):
-    plan = measure.make_plan(tiny_pair, (0, 1), ("json",), 12, 1, 1, 1, 1) | {"weights": "other"}
+    plan = measure.make_plan(tiny_pair, (0, 1), ("json",), 12, 1, 1, 1, 1, 1) | {"weights": "other"}
     with pytest.raises(ValueError, match="the plan is for weights other, these are"):
         measure.round_timing(plan, tiny_pair)
     path = tmp_path / "plan.json"
@@ -124,7 +159,7 @@ def test_the_tight_loop_has_the_same_form_as_the_real_cost(tiny_pair):
     cost, log = measure.measure_cost(tiny_pair, 1, **SHORT)
     assert tight.verify.gammas == cost.verify.gammas == (0, 1, 3)
     assert tight.source == "tight loop" and cost.source == "in the loop"
-    assert {r.arm for r in log.requests} == {"plain", "weak", "strong"}
+    assert {r.arm for r in log.requests} == {"plain", "weak", "middle", "strong"}
 
 
 @pytest.mark.parametrize(
@@ -133,7 +168,7 @@ def test_the_tight_loop_has_the_same_form_as_the_real_cost(tiny_pair):
         ({"prompts": 4}, "prompts = 4 must be from 1 to 3, the size of the test set"),
         ({"prompts": 0}, "prompts = 0 must be from 1 to 3"),
         ({"prompts": 1, "domains": ["poems"]}, r"domains = \['poems'\] unknown; choose from json"),
-        ({"prompts": 1, "drafts": ["best"]}, r"drafts = \['best'\] unknown; this pair has weak, strong"),
+        ({"prompts": 1, "drafts": ["best"]}, r"drafts = \['best'\] unknown; this pair has weak, middle, strong"),
         ({"prompts": 1, "gammas": (-1,)}, "gamma = -1"),
     ],
 )

@@ -12,6 +12,7 @@ from specgain.lab.loop import decode
 from specgain.lab.model import read_metadata
 from specgain.lab.pair import DOMAINS, DRAFTS, PROMPT_SETS, WEIGHTS, load_pair, load_prompts, weights_hash
 from specgain.lab.prediction import rounds_of
+from specgain.lab.sampling import GREEDY
 
 FILES = ["target.safetensors", *(f"draft-{name}.safetensors" for name in DRAFTS)]
 
@@ -81,13 +82,13 @@ def test_speculative_output_equals_plain_output_with_the_real_weights(pair, doma
         if speculative.tokens != plain:  # only a tie within rounding may tell them apart
             assert measure.first_difference(pair.target, prompt, plain, speculative.tokens)["logit_gap"] < 1e-4
         text = torch.tensor([plain])
-        string = measure.agreement(pair.drafts[draft].model, torch.tensor([prompt]), text)[0]
+        string = measure.agreement(pair.drafts[draft].model, torch.tensor([prompt]), text, pair.target, GREEDY)[0]
         assert list(zip(speculative.log.drafted, speculative.log.accepted, strict=True)) == rounds_of(string, gamma)
 
 
 def test_the_target_writes_valid_json_records(pair):
     prompt = torch.tensor([pair.encode('{\n  "type": "user",')])  # no line break: tokens do not end there
-    text = pair.decode(prompt[0].tolist() + measure.greedy(pair.target, prompt, 120)[0].tolist())
+    text = pair.decode(prompt[0].tolist() + measure.continuations(pair.target, prompt, 120, GREEDY)[0].tolist())
     record, _ = json.JSONDecoder().raw_decode(text)
     first, last = record["name"].lower().split()
     assert record["type"] == "user" and record["email"] == f"{first}.{last}@example.org"
