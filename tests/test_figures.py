@@ -8,7 +8,7 @@ from pathlib import Path
 import matplotlib
 import pytest
 
-from specgain import Acceptance, Ledger, RoundTime, figures, gain
+from specgain import Acceptance, Ledger, RoundTime, figures, gain, serving
 from specgain.compare import compare, compare_runs
 from specgain.gates import gates
 from specgain.hardware import H100, LLAMA_31_8B
@@ -18,6 +18,7 @@ from specgain.records.roundlog import RequestLog, RoundLog
 from specgain.roofline import Roofline
 from specgain.round_time import Affine, Quadratic
 from specgain.schedule_derive import Point, points
+from specgain.streaming import delay_trade
 
 LAW = Acceptance.constant(0.8)
 CHEAP = Ledger(LAW, RoundTime.of(Quadratic(0.010, 0.0007, 0.0001)), 0.010)
@@ -75,7 +76,10 @@ DRAWN = {
     "speedups_claimed": lambda: figures.speedups_claimed(captured(*COPY)),
     "gain_against_load": lambda: figures.gain_against_load(LOADS),
 }
-REPORT = gates(captured(*COPY).plain_runs + captured(*COPY).spec_runs, {"latency": {"load": {"max_concurrency": 1}, "ttft_ms": {"p99": 1000}}})
+REPORT = gates(
+    captured(*COPY).plain_runs + captured(*COPY).spec_runs,
+    {"latency": {"load": {"max_concurrency": 1}, "ttft_ms": {"p99": 1000}}},
+)
 DRAWN |= {
     "gates_table": lambda: figures.gates_table(REPORT),
     "fault_tree": lambda: figures.fault_tree(captured(*DRAFT), {1: 1.2, 16: 0.8}, 16),
@@ -88,6 +92,21 @@ DRAWN |= {
     "latency_over_rate": lambda: figures.latency_over_rate({"plain": [(0.5, 12.0), (1, 30.0)], "draft": [(1, 40.0)]}),
     "pass_times": lambda: figures.pass_times({"B = 1": [(1, 0.05, 0.049), (5, 0.054, 0.056)], "B = 4": [(1, 0.056, 0.05)]}),
 }  # fmt: skip
+CROWDED = serving.Engine(
+    serving.StepCost(base=0.010, per_position=1e-4, draft_base=0.001), max_num_seqs=4, max_num_batched_tokens=32,
+    num_blocks=14, lookahead=3,
+)  # fmt: skip
+RUN = serving.simulate(
+    CROWDED, [serving.Request(12 + 6 * i, 60, arrival=0.05 * i) for i in range(6)], 3, LAW, seed=3, keep="steps"
+)
+BUSY = next(step for step in RUN.steps if sum(step.drafted) > 6 and any(step.prefill))
+DRAWN |= {
+    "scheduler_round": lambda: figures.scheduler_round(BUSY, CROWDED),
+    "chunk_timeline": lambda: figures.chunk_timeline({"first": RUN.stream(0), "second": RUN.stream(1)}, until=0.3),
+    "burst_paradox": lambda: figures.burst_paradox([(0, 0.03, 0.03, 0.04), (3, 0.015, 0.04, 0.06)]),
+    "smoothing": lambda: figures.smoothing({"γ = 3": delay_trade(RUN.stream(0), [0.0, 0.1])}),
+    "request_timeline": lambda: figures.request_timeline(RUN),
+}
 UNITS = re.compile(r"\(.+\)|^tokens( added| per ms)?$")
 
 
@@ -411,3 +430,28 @@ def test_pass_times_hold_prediction_against_measurement():
 def test_a_server_s_figures_name_bad_input(wrong, names):
     with pytest.raises(ValueError, match=names):
         wrong()
+
+
+# ------------------------------------------------------------------------------------------ steps and streams
+
+
+@pytest.mark.claims("C7.1")
+def test_a_drawn_step_is_the_simulated_one():
+    drawing = figures.scheduler_round(BUSY, CROWDED)
+    top, bottom = drawing.axes
+    bars = [patch for patch in top.patches if patch.get_facecolor()[3] > 0]
+    assert [patch.get_width() for patch in bars] == list(BUSY.granted)
+    texts = [text.get_text() for text in bottom.texts]
+    decoding = [row for row, prefill in enumerate(BUSY.prefill) if not prefill]
+    assert texts.count("✓") == sum(BUSY.accepted) and texts.count("✗") == sum(BUSY.rolled_back)
+    assert [t for t in texts if t.startswith("commits")] == [f"commits {BUSY.committed[row]}" for row in decoding]
+
+
+@pytest.mark.claims("C7.1", "C5.4")
+def test_a_drawn_timeline_holds_every_second_of_every_request():
+    spans, struck = figures.streaming._spans(RUN, list(range(6)))
+    assert len(struck) == RUN.totals.preemptions > 0
+    for place in range(6):
+        drawn = sum(duration for kind in (True, False) for _, duration in spans[place, kind])
+        scheduled = [s.end - s.start for s in RUN.steps if place in s.ids and s.granted[s.ids.index(place)]]
+        assert drawn == pytest.approx(sum(scheduled))

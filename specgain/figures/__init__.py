@@ -36,4 +36,12 @@ from specgain.figures.serving import (  # noqa: F401
     memory_bars,
     pass_times,
 )
+from specgain.figures.streaming import (  # noqa: F401
+    burst_paradox,
+    chunk_timeline,
+    request_timeline,
+    scheduler_round,
+    smoothing,
+)
 from specgain.figures.style import Drawing  # noqa: F401
+from specgain.figures.tables import PageTable  # noqa: F401
