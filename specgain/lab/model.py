@@ -12,9 +12,9 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError, safe_open
 
 from specgain.lab.linear import KERNELS, best_kernel
+from specgain.lab.tensors import DamagedFile, read_metadata, read_tensors  # noqa: F401
 
 FORMAT = "specgain.weights/1"
 
@@ -144,7 +144,9 @@ class Cache:
         sees = (every < first)[:, None].repeat(1, n, 1)
         inside = every - first  # (batch, end): the node that lies in a slot
         node = inside.clamp(0, n - 1)[:, None].expand(-1, n, -1)
-        sees |= tree[1].to(slots.device).expand(len(first), n, n).gather(2, node) & ((inside >= 0) & (inside < n))[:, None]
+        sees |= (
+            tree[1].to(slots.device).expand(len(first), n, n).gather(2, node) & ((inside >= 0) & (inside < n))[:, None]
+        )
         return sees[:, None]
 
     def write(self, layer, keys, values, place):
@@ -251,13 +253,13 @@ class Model:
         return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin)
 
 
-def random_weights(config, seed=0, scale=0.02, dtype=torch.float32):
+def random_weights(config, seed=0, scale=0.02, dtype=torch.float32, device="cpu"):
     """Return random weights of this shape (norms are 1): for timing, where what the model says does not matter."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator(device).manual_seed(seed)
     return {
-        name: torch.ones(shape, dtype=dtype)
+        name: torch.ones(shape, dtype=dtype, device=device)
         if len(shape) == 1
-        else torch.empty(shape, dtype=dtype).normal_(0, scale, generator=generator)
+        else torch.empty(shape, dtype=dtype, device=device).normal_(0, scale, generator=generator)
         for name, shape in config.shapes().items()
     }
 
@@ -283,22 +285,14 @@ def load(path, embed=None, dtype=torch.float32, **options):
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; the committed weights lie in specgain/lab/weights")
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            weights = {name: file.get_tensor(name) for name in file.keys()}
-    except SafetensorError as error:
+        weights, metadata = read_tensors(path)
+    except DamagedFile as error:
         raise WeightsError(f"{path.name} is damaged or not a safetensors file ({error})") from error
     config = _read_config(path.name, metadata)
     if "embed" not in weights and embed is not None:
         weights["embed"] = embed
     _check_weights(path.name, config, weights)
     return Model(config, weights, dtype, **options)
-
-
-def read_metadata(path):
-    """The dict of strings in the header of a weight file."""
-    with safe_open(path, framework="np") as file:
-        return file.metadata() or {}
 
 
 def _read_config(name, metadata):

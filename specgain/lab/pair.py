@@ -2,14 +2,15 @@
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from safetensors.numpy import load_file
-from tokenizers import Tokenizer
+import torch
 
 from specgain.lab.drafts import NAMES, make_draft
 from specgain.lab.loop import ModelDraft
-from specgain.lab.model import load, read_metadata
+from specgain.lab.model import load
+from specgain.lab.tensors import read_metadata, read_tensors
 
 WEIGHTS = Path(__file__).parent / "weights"
 DOMAINS = ("json", "func", "viet", "stdlib", "prose")
@@ -19,13 +20,19 @@ PROMPT_SETS = ("calibration", "test")  # disjoint, both from text that was never
 
 @dataclass(frozen=True)
 class Pair:
-    """A target `Model`, its drafts {name: draft}, the tokenizer, and where they came from."""
+    """A target `Model`, its drafts {name: draft}, and where they came from; text needs the package tokenizers."""
 
     target: object
     drafts: dict
-    tokenizer: object
     folder: Path
     weights_hash: str
+
+    @cached_property
+    def tokenizer(self):
+        """The tokenizer of the pair, read on first use."""
+        from tokenizers import Tokenizer
+
+        return Tokenizer.from_file(str(self.folder / "tokenizer.json"))
 
     def prompts(self, which):
         """Return {domain: array (prompts, tokens)} of the set "calibration" or "test"."""
@@ -48,7 +55,7 @@ class Pair:
         return 0
 
 
-def load_pair(drafts=DRAFTS, folder=WEIGHTS):
+def load_pair(drafts=DRAFTS, folder=WEIGHTS, dtype=torch.float32, device="cpu"):
     """Return the `Pair` in `folder`. `drafts` names some of `DRAFTS`, and others as `make_draft` knows them ("lookup").
 
     ValueError names an unknown draft or one of another target.
@@ -57,15 +64,15 @@ def load_pair(drafts=DRAFTS, folder=WEIGHTS):
     plain = {name.partition(":")[0] for name in NAMES}
     if unknown := sorted(name for name in drafts if name not in DRAFTS and name.partition(":")[0] not in plain):
         raise ValueError(f"drafts = {unknown} unknown; this pair has {', '.join((*DRAFTS, *NAMES))}")
-    target, own = load(folder / "target.safetensors"), sha256(folder / "target.safetensors")
+    where = {"dtype": dtype, "device": device}
+    target, own = load(folder / "target.safetensors", **where), sha256(folder / "target.safetensors")
     models = {}
     for name in (name for name in drafts if name in DRAFTS):
         path = folder / f"draft-{name}.safetensors"
-        models[name] = ModelDraft(load(path, embed=target.embed))
+        models[name] = ModelDraft(load(path, embed=target.embed, **where))
         if read_metadata(path)["target_sha256"] != own:
             raise ValueError(f"{path.name} was distilled from another target than the one in {folder.name}")
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    pair = Pair(target, {}, tokenizer, folder, weights_hash(folder))
+    pair = Pair(target, {}, folder, weights_hash(folder))
     for name in drafts:
         pair.drafts[name] = models[name] if name in models else make_draft(name, pair)
     return pair
@@ -75,8 +82,8 @@ def load_prompts(which, folder=WEIGHTS):
     """Return {domain: array (prompts, tokens) of token ids} of the prompt set "calibration" or "test"."""
     if which not in PROMPT_SETS:
         raise ValueError(f"prompt set {which!r} unknown; there are {' and '.join(PROMPT_SETS)}")
-    tensors = load_file(Path(folder) / "prompts.safetensors")
-    return {domain: tensors[f"{which}.{domain}"] for domain in DOMAINS}
+    tensors, _ = read_tensors(Path(folder) / "prompts.safetensors")
+    return {domain: tensors[f"{which}.{domain}"].numpy() for domain in DOMAINS}
 
 
 def sha256(path):

@@ -7,7 +7,15 @@ import pytest
 VOCAB = 256
 
 if any(find_spec(name) is None for name in ("torch", "tokenizers", "safetensors")):
-    collect_ignore = ["test_graphs.py", "test_model.py", "test_loop.py", "test_measure.py", "test_pair.py", "test_cli_measure.py"]
+    collect_ignore = [
+        "test_graphs.py",
+        "test_tensors.py",
+        "test_model.py",
+        "test_loop.py",
+        "test_measure.py",
+        "test_pair.py",
+        "test_cli_measure.py",
+    ]
 else:
     import torch
     from safetensors.torch import save_file
