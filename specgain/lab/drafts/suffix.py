@@ -11,8 +11,8 @@ class Suffix:
 
     It finds every place where the longest known end of the text (at most `longest` tokens) stood before, in any text,
     and follows the most frequent continuation, the latest one among equals. It stops where the share of those places
-    that still agree falls below `least`: it offers few tokens when unsure. The memory is one array that is searched as a
-    whole, some 5 µs per 10,000 tokens; `reset()` empties it. Rows of one batch learn from each other too.
+    that still agree falls below `least`: it offers few tokens when unsure. The memory is one array, searched as a
+    whole, so a round costs more the more is remembered; `reset()` empties it. Rows of one batch learn from each other too.
     """
 
     def __init__(self, vocab, longest=24, least=0.1):
@@ -53,35 +53,34 @@ class Suffix:
 
     def _guess(self, row, length, n):
         text, last = self.memory[: self.fill], self.starts[row] + length - 1
-        ends, guess = self._match(text, last), []
+        ends, guess = self._match(text, last, min(length, self.longest)), []
         total = len(ends)
         for _ in range(n if total else 0):
             ends = ends + 1
             tokens = text[ends]
-            best = tokens[0] if len(ends) == 1 else self._commonest(tokens)
+            best = self._commonest(tokens)
             ends = ends[tokens == best]
             if best < 0 or len(ends) < self.least * total:
                 break
             guess.append(best)
         return guess
 
-    def _match(self, text, last):
-        """Return the places of the longest match of the text that ends at `last`; its own end is not among them."""
+    @staticmethod
+    def _match(text, last, longest):
+        """Return the places where the longest known end of the text up to `last` stood before."""
         ends = np.flatnonzero(text[:-1] == text[last])
-        ends, size = ends[text[ends + 1] >= 0], 1  # something follows
-        while size < self.longest and len(ends) and text[last - size] >= 0:
-            longer = ends[text[ends - size] == text[last - size]]
-            if not len(longer):
-                break
-            ends, size = longer, size + 1
-        return ends
+        ends, back = ends[text[ends + 1] >= 0], np.arange(longest)  # its own end is followed by nothing
+        same = np.logical_and.accumulate(text[ends[:, None] - back] == text[last - back], axis=1).sum(axis=1)
+        return ends[same == same.max(initial=0)]
 
     @staticmethod
     def _commonest(tokens):
-        """Return the most frequent token, the latest among equals; a text's end (−1) counts only if nothing else is there."""
-        tokens = tokens[tokens >= 0] if tokens.max() >= 0 else tokens[:1]
+        """Return the most frequent token, the latest among equals; the end of a text (−1) only if nothing else is there."""
+        if (tokens == tokens[-1]).all():
+            return tokens[-1]
         _, inverse, counts = np.unique(tokens, return_inverse=True, return_counts=True)
-        return tokens[len(tokens) - 1 - np.argmax(counts[inverse][::-1])]
+        counts = counts[inverse] * (tokens >= 0)
+        return tokens[len(tokens) - 1 - np.argmax(counts[::-1])]
 
     def _finish(self):
         """Learn the end of every text of the last batch, and close the gaps behind them."""
