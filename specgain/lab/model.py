@@ -170,15 +170,18 @@ class Model:
         self.config, self.dtype, self.device = config, dtype, torch.device(device)
         self.kernel = best_kernel(dtype, device) if kernel is None else kernel
         linear = KERNELS[self.kernel] if isinstance(self.kernel, str) else self.kernel
-        w = {name: weight.to(self.device, dtype).contiguous() for name, weight in weights.items()}
-        self.embed, self.final_norm = w["embed"], w["final_norm"]
-        self.head = linear(w["embed" if config.tied else "head"])
+
+        def w(name):  # one tensor at a time: `weights` may be a mapping that reads each from its file when asked
+            return weights[name].to(self.device, dtype).contiguous()
+
+        self.embed, self.final_norm = w("embed"), w("final_norm")
+        self.head = linear(self.embed if config.tied else w("head"))
         names = [f"layers.{i}." for i in range(config.layers)]
         self.layers = [
             (
-                w[name + "norm1"], linear(w[name + "qkv"]), linear(w[name + "out"]),
-                w[name + "norm2"], linear(w[name + "gate_up"]), linear(w[name + "down"]),
-                (w[name + "q_norm"], w[name + "k_norm"]) if config.qk_norm else None,
+                w(name + "norm1"), linear(w(name + "qkv")), linear(w(name + "out")),
+                w(name + "norm2"), linear(w(name + "gate_up")), linear(w(name + "down")),
+                (w(name + "q_norm"), w(name + "k_norm")) if config.qk_norm else None,
             )
             for name in names
         ]  # fmt: skip
