@@ -1,0 +1,241 @@
+"""Train the drafting heads on the frozen target: eagle, eagle3, multi, block. Readers never run this; weights are committed.
+
+    python tools/train_pair.py --austen r-cran-janeaustenr_*.deb --work _build/pair corpora
+    python tools/train_heads.py --work _build/pair features eagle eagle3 multi block export
+
+Every head reads the target's features f_t (outputs of its layers) and the embedding e_{t+1} of the token that follows,
+and predicts with the target's own output head. All learn the target's distribution (KL divergence) on the same batches,
+whose features are computed once. Steps are counted and seeded. What the heads compute is in specgain/lab/heads.py.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+import train_pair
+from train_pair import BATCH, CONFIG, LENGTH, Muon, as_strings, batches, rotary_tables, rotate, schedule
+
+from specgain.lab.heads import BLOCK, LAYERS, TAPS, save_head
+from specgain.lab.model import Cache, load
+from specgain.lab.pair import WEIGHTS
+
+SEED = 2027
+D, VOCAB = CONFIG["width"], CONFIG["vocab"]
+
+
+def features(args, tokens):
+    """Write the target's features of every training batch, float16, to work/features/."""
+    target, folder = load(WEIGHTS / "target.safetensors"), args.work / "features"
+    folder.mkdir(exist_ok=True)
+    for step, batch in zip(range(args.steps), batches(tokens, SEED), strict=False):
+        path = folder / f"{step:04}.pt"
+        if path.exists():
+            continue
+        taps = dict.fromkeys(TAPS)
+        target.hidden(batch, Cache(target, BATCH, LENGTH + 1), taps=taps)
+        stack = torch.stack([taps[layer].view(BATCH, LENGTH + 1, D) for layer in TAPS])
+        torch.save((batch.to(torch.int16), stack.half()), path.with_suffix(".new"))
+        path.with_suffix(".new").replace(path)
+        if step % 20 == 0:
+            print(f"features {step}/{args.steps}", flush=True)
+
+
+class Batch:
+    """Tokens (batch, T + 1), features of the taps (taps, batch, T + 1, width), and what the target makes of them."""
+
+    def __init__(self, path, target):
+        tokens, stack = torch.load(path)
+        self.tokens, self.taps = tokens.long(), stack.float()
+        self.embedded = F.embedding(self.tokens, target["embed"])
+        self.last = self.taps[-1]
+
+    def wanted(self, target, rows):
+        """log p of the next token after the positions `rows` (indices into batch · (T + 1))."""
+        return F.log_softmax(output(target, self.last.flatten(0, 1)[rows]), dim=-1)
+
+
+def output(target, x):
+    """Logits of features by the target's own last norm and head."""
+    return F.linear(F.rms_norm(x, (D,), target["final_norm"], CONFIG["norm_eps"]), target["embed"])
+
+
+def divergence(logits, wanted):
+    """Mean KL(p ‖ q) in nats."""
+    return F.kl_div(F.log_softmax(logits, dim=-1), wanted, log_target=True, reduction="batchmean")
+
+
+def some(generator, count, *shape):
+    """`count` random flat indices into an array of this shape, whose last column is left out."""
+    rows = torch.randint(shape[0], (count,), generator=generator)
+    return rows * shape[1] + torch.randint(shape[1] - 1, (count,), generator=generator)
+
+
+# --- one layer over whole sequences, with keys from several passes --------------------------------------------------
+
+
+def heads_of(x):
+    return x.view(*x.shape[:2], CONFIG["heads"], -1).transpose(1, 2)
+
+
+def keys_values(w, i, x, cos, sin):
+    """Rotated keys and values (batch, heads, T, head width) of the layer's normed input."""
+    k, v = F.linear(F.rms_norm(x, (D,), w[f"layers.{i}.norm1"], CONFIG["norm_eps"]), w[f"layers.{i}.qkv"][D:]).chunk(2, -1)
+    return rotate(heads_of(k), cos, sin), heads_of(v)
+
+
+def layer(w, i, x, keys, values, mask, cos, sin):
+    """The layer's output for queries x, attending to the given keys under a mask."""
+    q = F.linear(F.rms_norm(x, (D,), w[f"layers.{i}.norm1"], CONFIG["norm_eps"]), w[f"layers.{i}.qkv"][:D])
+    mixed = F.scaled_dot_product_attention(rotate(heads_of(q), cos, sin), keys, values, attn_mask=mask)
+    x = x + F.linear(mixed.transpose(1, 2).flatten(2), w[f"layers.{i}.out"])
+    gate, up = F.linear(F.rms_norm(x, (D,), w[f"layers.{i}.norm2"], CONFIG["norm_eps"]), w[f"layers.{i}.gate_up"]).chunk(2, -1)
+    return x + F.linear(F.silu(gate) * up, w[f"layers.{i}.down"])
+
+
+# --- the losses -----------------------------------------------------------------------------------------------------
+
+
+def eagle_loss(w, batch, target, generator, third=False, unroll=1):
+    """Next-token KL of an autoregressive head; with `unroll` it also learns on its own features, as it will draft."""
+    taps = torch.cat(list(batch.taps), dim=-1) if third else batch.last
+    feature = F.linear(taps, w["fuse"]) if third else taps
+    n = LENGTH - 1
+    cos, sin = rotary_tables(n)
+    t = torch.arange(n)
+    keys, values, masks, total = [], [], [], 0.0
+    for step in range(unroll):
+        # entry t holds the feature of token t (own, after the first pass) and the embedding of token t + 1
+        x = F.linear(torch.cat((feature[:, :n], batch.embedded[:, 1 : n + 1]), -1), w["join"])
+        k, v = keys_values(w, 0, x, cos, sin)
+        keys.append(k)
+        values.append(v)
+        # pass s sees true entries up to t − s, and of every own pass r exactly the entry t − s + r
+        masks = [t[None] <= t[:, None] - step] + [t[None] == t[:, None] - step + r for r in range(1, step + 1)]
+        out = layer(w, 0, x, torch.cat(keys, 2), torch.cat(values, 2), torch.cat(masks, 1), cos, sin)
+        rows = some(generator, 1024, BATCH, n)
+        b, s = rows // n, (rows % n).clamp(min=step)
+        total = total + divergence(output(target, out[b, s]), batch.wanted(target, b * (LENGTH + 1) + s + 1)) * 0.8**step
+        if not third:
+            total = total + 0.1 * F.smooth_l1_loss(out[b, s], batch.last[b, s + 1])
+        feature = torch.cat((feature[:, :1], out[:, :-1]), dim=1)  # what the head itself says of token t
+    return total
+
+
+def multi_loss(w, batch, target, generator):
+    """KL of each of the BLOCK heads, which all read one feature."""
+    x = F.linear(torch.cat((batch.last[:, :-1], batch.embedded[:, 1:]), -1), w["join"]).flatten(0, 1)
+    n, total = LENGTH - BLOCK, 0.0
+    for k in range(BLOCK):
+        rows = some(generator, 384, BATCH, n)
+        b, s = rows // n, rows % n
+        h = x[b * LENGTH + s]
+        h = h + F.silu(F.linear(h, w["heads"][k * D : (k + 1) * D]))
+        total = total + divergence(output(target, h), batch.wanted(target, b * (LENGTH + 1) + s + 1 + k)) * 0.85**k
+    return total
+
+
+def block_loss(w, batch, target, generator, blocks=20):
+    """KL of a block of BLOCK tokens that is drafted in one pass from a random place of each sequence."""
+    context = F.linear(torch.cat((batch.last[:, :-1], batch.embedded[:, 1:]), -1), w["join"])
+    anchors = torch.randint(8, LENGTH - BLOCK - 1, (blocks,), generator=generator)  # the last known entry
+    places = (anchors[:, None] + 1 + torch.arange(BLOCK)).flatten()
+    cos, sin = rotary_tables(LENGTH + BLOCK)
+    every = torch.arange(LENGTH)
+    sees = every <= anchors.repeat_interleave(BLOCK)[:, None]
+    inside = torch.arange(blocks).repeat_interleave(BLOCK)
+    mask = torch.cat((sees, inside[:, None] == inside[None]), dim=1)
+    # a block begins with what is known at its anchor, and its places differ by a learnt vector
+    x = context[:, anchors].repeat_interleave(BLOCK, 1) + w["places"].repeat(blocks, 1)
+    for i in range(LAYERS["block"]):
+        old = keys_values(w, i, context, cos[:LENGTH], sin[:LENGTH])
+        new = keys_values(w, i, x, cos[places], sin[places])
+        keys, values = (torch.cat(pair, 2) for pair in zip(old, new, strict=True))
+        x = layer(w, i, x, keys, values, mask, cos[places], sin[places])
+    rows = (torch.arange(BATCH)[:, None] * (LENGTH + 1) + places).flatten()
+    log_q, log_p = F.log_softmax(output(target, x.flatten(0, 1)), -1), batch.wanted(target, rows)
+    each = (log_p.exp() * (log_p - log_q)).sum(-1).view(BATCH * blocks, BLOCK)
+    return (each * 0.85 ** torch.arange(BLOCK)).mean(0).sum()
+
+
+# --- training -------------------------------------------------------------------------------------------------------
+
+
+def initial(kind, target, generator):
+    """{name: parameter} of a fresh head; its layers begin as copies of the target's last ones."""
+
+    def matrix(rows, columns):
+        return torch.randn(rows, columns, generator=generator) * (0.5 / columns) ** 0.5
+
+    weights = {"join": torch.cat((torch.eye(D), matrix(D, D) * 0.3), dim=1)}
+    for i in range(LAYERS[kind]):
+        source = CONFIG["layers"] - LAYERS[kind] + i
+        for part in ("norm1", "qkv", "out", "norm2", "gate_up", "down"):
+            weights[f"layers.{i}.{part}"] = target[f"layers.{source}.{part}"].clone()
+    if kind == "eagle3":
+        weights["fuse"] = torch.cat((matrix(D, D) * 0.3, matrix(D, D) * 0.3, torch.eye(D)), dim=1)
+    if kind == "multi":
+        weights["heads"] = matrix(BLOCK * D, D)
+    if kind == "block":
+        weights["places"] = matrix(BLOCK, D) * 3
+    return {name: weight.requires_grad_() for name, weight in weights.items()}
+
+
+LOSS = {
+    "eagle": eagle_loss,
+    "eagle3": lambda *a: eagle_loss(*a, third=True, unroll=3),
+    "multi": multi_loss,
+    "block": block_loss,
+}
+
+
+def train(kind, args, target):
+    """Train one head for `args.steps` steps; checkpoints every 50."""
+    generator = torch.Generator().manual_seed(SEED)
+    w = initial(kind, target, generator)
+    matrices = [p for n, p in w.items() if p.ndim == 2 and n != "places"]
+    muon = Muon(matrices)
+    adam = torch.optim.AdamW([p for n, p in w.items() if p.ndim == 1 or n == "places"], lr=2e-3, weight_decay=0.0)
+    begin, log = time.perf_counter(), []
+    for step in range(args.steps):
+        loss = LOSS[kind](w, Batch(args.work / "features" / f"{step:04}.pt", target), target, generator)
+        loss.backward()
+        factor = schedule(step, args.steps)
+        muon.step(0.01 * factor)
+        adam.param_groups[0]["lr"] = 2e-3 * factor
+        adam.step()
+        for p in w.values():
+            p.grad = None
+        log.append(loss.item())
+        if (step + 1) % 20 == 0:
+            print(f"{kind} {step + 1}/{args.steps} loss {np.mean(log[-20:]):.3f} {time.perf_counter() - begin:.0f} s", flush=True)
+        if (step + 1) % 50 == 0 or step + 1 == args.steps:
+            torch.save({n: p.detach() for n, p in w.items()}, args.work / f"head-{kind}.weights")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("stages", nargs="+", choices=["features", *LOSS, "export"])
+    parser.add_argument("--work", type=Path, required=True, help="folder of train_pair.py with tokens.npz")
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    model = load(WEIGHTS / "target.safetensors")
+    target = {n: w.float() for n, w in train_pair.load_file(WEIGHTS / "target.safetensors").items()}
+    assert model.config.width == D
+    if "features" in args.stages:
+        features(args, dict(np.load(args.work / "tokens.npz")))
+    for kind in LOSS:
+        if kind in args.stages:
+            train(kind, args, target)
+    if "export" in args.stages:
+        for kind in LOSS:
+            facts = {"kind": kind, "steps": args.steps, "seed": SEED, "script": "tools/train_heads.py", "licence": "MIT"}
+            save_head(WEIGHTS / f"head-{kind}.safetensors", torch.load(args.work / f"head-{kind}.weights"), as_strings(facts))
+
+
+if __name__ == "__main__":
+    main()
