@@ -8,11 +8,14 @@
 5. The notebook twin of a chapter is what its download button gives.
 6. The theorem index says which pages use a theorem.
 7. A screen reader reads the bibliography as a list.
+8. The pages of the library list every public module, and the docstrings' few marks become reStructuredText.
 """
 
 import hashlib
 import importlib.util
 import json
+import pkgutil
+import re
 import shutil
 import time
 from pathlib import Path
@@ -182,11 +185,82 @@ def list_the_works(app, pagename, templatename, context, doctree):
     context["body"] = context.get("body", "").replace('role="doc-biblioentry"', 'role="listitem"')
 
 
+# --- 8. the page of the library -----------------------------------------------------------------------------------------
+
+MODULES = re.compile(r"<!-- modules of ([\w. ]+) -->")
+AUTOMODULE = """
+{marks} `{name}`
+
+```{{eval-rst}}
+.. automodule:: {name}
+   :members:
+   :member-order: bysource
+   :ignore-module-all:
+```
+"""
+
+
+def modules_of(name):
+    """Return the dotted names of the public modules right under `specgain`, or of another package and all its parts."""
+    parts = pkgutil.iter_modules([str(ROOT / name.replace(".", "/"))])
+    parts = [part for part in parts if not part.name.startswith("_")]
+    if name == "specgain":
+        return [f"specgain.{part.name}" for part in parts if not part.ispkg]
+    return [name, *(found for part in parts for found in modules_of(f"{name}.{part.name}"))]
+
+
+def list_modules(app, docname, source):
+    """Put a heading and an automodule for every module into the pages that ask for the modules of a package."""
+    source[0] = MODULES.sub(lambda match: _modules(match[1].split()), source[0])
+
+
+def _modules(packages):
+    names = [name for package in packages for name in modules_of(package)]
+    texts = [AUTOMODULE.format(marks="##" if name in packages or packages == ["specgain"] else "###", name=name) for name in names]
+    return "\n".join(texts)
+
+
+def own_members_only(app, what, name, obj, skip, options):
+    """Leave out what matplotlib and named tuples put into a class."""
+    inherited = not str(getattr(obj, "__module__", None) or "specgain").startswith("specgain")
+    return True if inherited or str(getattr(obj, "__doc__", "")).startswith("Alias for field") else None
+
+
+def plain_docstring(app, what, name, obj, options, lines):
+    """Rewrite a docstring as reStructuredText: backquotes are code, indented blocks are literal, all else is text."""
+    blocks = re.split(r"\n\s*\n", "\n".join(lines).strip("\n"))
+    lines[:] = "\n\n".join(map(_block, blocks)).split("\n") + [""]
+
+
+def _block(block):
+    if block.lstrip().startswith(">>>"):
+        return block
+    if block.startswith(" "):
+        return "::\n\n" + block
+    parts = re.split(r"(\{eq\}`[^`]+`|`[^`]+`)", block)
+    text = "".join(_mark(part) if number % 2 else re.sub(r"([\\*_|])", r"\\\1", part) for number, part in enumerate(parts))
+    lines, in_list = [], False
+    for line in text.split("\n"):
+        begins = re.match(r"(- |\d+\. )", line)
+        if bool(begins) != in_list and (begins or not line.startswith(" ")):
+            lines.append("")
+            in_list = bool(begins)
+        lines.append(line if in_list else line.lstrip())
+    return "\n".join(lines)
+
+
+def _mark(part):
+    return f":eq:`{part[5:-1]}`" if part.startswith("{eq}") else f"\\ ``{part[1:-1].strip()}``\\ "
+
+
 def setup(app):
     app.add_config_value("specgain_content_key", "", "env")  # a new key makes Sphinx read every page again
     app.add_directive("used-in", UsedIn)
     app.connect("config-inited", set_cache)
     app.connect("config-inited", set_addresses)
+    app.connect("source-read", list_modules)
+    app.connect("autodoc-skip-member", own_members_only)
+    app.connect("autodoc-process-docstring", plain_docstring)
     app.connect("doctree-read", add_facts)
     app.connect("html-page-context", offer_twin)
     app.connect("html-page-context", list_the_works)
