@@ -116,6 +116,12 @@ class Stream:
         _gaps([0.0, *np.diff(self.times)])
         _gaps([0.0, *np.diff(self.at_client), *(np.array(self.at_client) - np.array(self.times))])
 
+    @classmethod
+    def of_rounds(cls, t_rounds, committed, prefill_tokens=1):
+        """Return the stream of consecutive rounds with these times and tokens, the clock starting at the first token."""
+        times = np.concatenate([[0.0], np.cumsum(t_rounds)])
+        return cls(0.0, 0.0, tuple(times.tolist()), (prefill_tokens, *committed))
+
     @property
     def at_client(self):
         """The moments at which the client got the chunks."""

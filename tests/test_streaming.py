@@ -25,7 +25,7 @@ def rounds(seed, count=400, a=0.8, gamma=4):
 
 
 def stream_of(gaps, tokens, first=1):
-    return Stream(0.0, 0.0, tuple(1 + np.concatenate([[0.0], np.cumsum(gaps)])), (first, *tokens.tolist()))
+    return Stream.of_rounds(gaps, tokens.tolist(), first)
 
 
 @pytest.mark.claims("C7.3")

@@ -116,16 +116,20 @@ def chunk_timeline(streams, until=None):
 
 
 @styled
-def burst_paradox(rows):
-    """Return TPOT, P95 gap and longest gap over γ, in ms, of rows (γ, tpot, p95, longest) in seconds: simulated."""
-    rows, drawing = some(list(rows), "rows"), Drawing(2.9)
+def burst_paradox(rows, note="", measured=False):
+    """Return TPOT, P95 gap and longest gap over γ, in ms, of rows (γ, tpot, p95, longest) in seconds.
+
+    Drawn as a prediction unless `measured`.
+    """
+    rows, drawing = some(list(rows), "rows"), Drawing(2.9, note)
+    look = {"marker": "o", "markersize": 4.2, "linewidth": 1.2} if measured else PREDICTION
     ax = drawing.subplots()
     gammas, *columns = zip(*rows, strict=True)
     ends = []
     names = ("TPOT: mean per token", "P95 of the gaps", "longest gap")
     for name, column, colour in zip(names, columns, (GAIN, DRAFT, LOSS), strict=True):
         ms = [1e3 * value for value in column]
-        ax.plot(gammas, ms, color=colour, **PREDICTION)
+        ax.plot(gammas, ms, color=colour, **look)
         ends.append((gammas[-1], ms[-1], name, colour))
     ax.set_ylim(0, None)
     label_axes(ax, "speculation length γ (tokens)", "time (ms)", list(gammas))
