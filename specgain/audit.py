@@ -276,8 +276,10 @@ def check_mean(cells, mean):
 def audit_file(path):
     """Return {"rows": audits with their row number and cells, "counts": rows by verdict} of a CSV file."""
     source = Source(path)
-    rows = csv_rows(source.whole(), str(path))
-    source.close()
+    try:
+        rows = csv_rows(source.whole(), str(path))
+    finally:
+        source.close()
     found = [
         {"row": number, "cells": {k: v for k, v in row.items() if k != "source"}, **one.to_json()}
         for number, (row, one) in enumerate(zip(rows, audit_rows(rows), strict=True), start=1)

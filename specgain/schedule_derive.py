@@ -148,10 +148,13 @@ def _size(text, least=1):
 def derive(points, max_num_seqs=None, tolerance=TOLERANCE):
     """Return the `Schedule` for measured Points, up to `max_num_seqs` (default: the largest measured size).
 
-    Raises RecordError if a batch size lacks its plain run, or nothing was measured.
+    Raises RecordError if a batch size lacks its plain run, a time is 0, or nothing was measured.
     """
     by_batch = {}
     for point in points:
+        if not point.seconds > 0:
+            raise RecordError(f"batch size {point.batch}, draft length {point.gamma}: {point.seconds} s per token; a "
+                              "measured time is above 0")  # fmt: skip
         by_batch.setdefault(point.batch, {})[point.gamma] = point
     without = sorted(batch for batch, row in by_batch.items() if None not in row)
     if without or not by_batch:
@@ -259,7 +262,8 @@ def emit_tensorrt_llm(table):
     Above its last key TensorRT-LLM does not speculate (NVIDIA/TensorRT-LLM PR #10860, LLM API reference 1.3), so a
     schedule that is zero between two lengths cannot be written and raises RecordError.
     """
-    rows = effective(_valid(table), max(last for _, last, _ in table), max(k for *_, k in table))
+    valid = _valid(table)
+    rows = effective(valid, max(last for _, last, _ in valid), max(k for *_, k in valid))
     drafting = [row for row in rows if row[2] > 0]
     if not drafting or rows[: len(drafting)] != drafting:
         raise RecordError(

@@ -59,6 +59,12 @@ def test_shortest_length_within_the_tolerance():
     assert derive(rows).ranges[0]["gamma"] == 2 and derive(rows, tolerance=0.0).ranges[0]["gamma"] == 5
 
 
+@pytest.mark.parametrize("rows", [[Point(1, None, 0.0), Point(1, 2, 0.01)], [Point(1, None, 0.01), Point(1, 2, 0.0)]])
+def test_a_time_of_zero_is_no_measurement(rows):
+    with pytest.raises(RecordError, match="a measured time is above 0"):
+        derive(rows)
+
+
 def test_draft_upkeep_at_length_zero_is_counted():
     found = derive(points_of_model(model([128, 256], sync=6.0)))
     assert found.table == [[1, 256, 0]] and "without speculation" in found.advice[0]
@@ -128,6 +134,7 @@ def test_emit_for_tensorrt_llm():
     """The documented example: 4 up to batch 4, 2 up to 8, 1 up to 32, none above."""
     found = emit_tensorrt_llm([[1, 4, 4], [5, 8, 2], [9, 32, 1], [33, 64, 0]])
     assert found["json"]["speculative_config"]["draft_len_schedule"] == {"4": 4, "8": 2, "32": 1}
+    assert emit_tensorrt_llm([["1", 4, 4], [5, "8", "2"], [9, 32, 1], [33, 64, 0]]) == found  # as vLLM reads them
     with pytest.raises(RecordError, match="knows length 0 only above"):
         emit_tensorrt_llm([[1, 4, 0], [5, 8, 2]])
 

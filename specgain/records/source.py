@@ -98,9 +98,13 @@ class Source:
         try:
             head = self.file.read(4096)
             self.file.seek(0)
+            self._check_head(head)
         except OSError as error:
+            self.file.close()
             raise RecordError(f"{self.name}: {error.strerror or error}") from None
-        self._check_head(head)
+        except RecordError:
+            self.file.close()
+            raise
 
     def _check_head(self, head):
         if not head.strip():

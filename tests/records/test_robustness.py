@@ -1,19 +1,28 @@
 """Damaged and hostile records: an error with a reason, or the good part with what was left out named. Never nonsense."""
 
+import contextlib
+import gc
 import gzip
+import json
 import os
 import random
 import sys
 import time
 import tracemalloc
+import warnings
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specgain.records.read import read_file, summary_of
+from specgain import schedule
+from specgain.audit import audit_file
+from specgain.compare import compare_runs
+from specgain.gates import gates, load
+from specgain.records.read import read_file, runs, summary_of
 from specgain.records.source import LINE_MAX, RecordError
+from specgain.schedule_derive import derive, emit, points
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # tests are modules without a package
 import fuzz  # noqa: E402
@@ -113,6 +122,18 @@ def test_paths_that_are_no_files(tmp_path):
             read_file(path)
 
 
+@pytest.mark.filterwarnings("error::ResourceWarning")
+@pytest.mark.parametrize("kind", ["binary", "gzip", "empty", "truncated", "html"])
+def test_a_refused_file_is_closed(tmp_path, kind):
+    path = tmp_path / "record"
+    path.write_bytes(HOSTILE[kind])
+    with pytest.raises(RecordError), warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        read_file(path)
+    gc.collect()
+    assert not seen
+
+
 def test_a_million_characters_without_a_line_end_do_not_hide_the_lines_after_them():
     found = fuzz.read_bytes(V1 + b"x" * (2 * LINE_MAX) + b"\n" + V1)
     assert found["rounds"] == 1200 and "long-lines" in codes(found)
@@ -175,6 +196,50 @@ def test_fuzz_a_million():
     seed, wanted = f"{time.time_ns()}", int(os.environ.get("SPECGAIN_FUZZ", 1_000_000))
     counts = fuzz.run(seed, wanted)
     print(f"seed {seed}: {counts}")
+
+
+SCHEDULES = {
+    f"{path}-{i}": json.dumps(case.get("schedule", case.get("speculative_config"))).encode()
+    for path in ("vllm/dynamic_schedule_cases.json", "engine/config/config_cases.json")
+    for i, case in enumerate(json.loads((fuzz.DATA / path).read_text()))
+}
+LIMITS = {"quality": {"metric": "exact match", "reference": 0.812, "value": 0.809, "max_drop": 0.01},
+          "latency": {"load": {"max_concurrency": 1}, "ttft_ms": {"p99": 500}, "tpot_ms": {"mean": 30}, "speedup_min": 1},
+          "capacity": {"throughput_ratio_min": 1.0, "kv_cache_tokens_min": 100000, "preemptions_max": 0}}  # fmt: skip
+COSTS = {
+    "conditional": [0.8, 0.7],
+    "t_decode_ms": {"1": 10, "8": 12},
+    "t_round_ms": {"1": {"0": 10.5, "2": 14}, "8": {"1": 12}},
+}
+
+
+def pair(*names):
+    return runs([fuzz.DATA / f"engine/bench/{name}.json" for name in names])
+
+
+def other_inputs():
+    """Return {kind: (seeds, work on a damaged file)} of every file that is not a record of a run."""
+    both = pair("plain_b_repeat_c1", "ngram3_repeat_c1")
+    return {
+        "audit": ({p.name: p.read_bytes() for p in (fuzz.DATA / "published").glob("*.csv")}, audit_file),
+        "schedule": (SCHEDULES, lambda path: schedule.check(schedule.load(str(path)), 64, 3).to_json()),
+        "emit": (SCHEDULES, lambda path: emit(str(path), "tensorrt-llm")),
+        "derive": ({"model": json.dumps(COSTS).encode()}, lambda path: derive(points([path])).to_json()),
+        "thresholds": ({"limits": json.dumps(LIMITS).encode()}, lambda path: gates(both, load(path)).to_json()),
+        "compare": ({"run": (fuzz.DATA / "engine/bench/draft26k3_repeat_c1.json").read_bytes()},
+                    lambda path: compare_runs(pair("plain_b_repeat_c1"), runs([path])).to_json()),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["audit", "schedule", "emit", "derive", "thresholds", "compare"])
+def test_fuzz_of_everything_else_that_is_read(tmp_path, kind):
+    """A damaged table, schedule, model or threshold file is refused with a reason, or gives finite numbers."""
+    seeds, work = other_inputs()[kind]
+    path = tmp_path / ("model.json" if kind == "derive" else "input")
+    for number in range((20 if kind == "compare" else 150) * (100 if os.environ.get("SPECGAIN_LONG") else 1)):
+        path.write_bytes(fuzz.damage(random.Random(f"{kind}-{number}"), seeds))
+        with contextlib.suppress(RecordError):
+            json.dumps(work(path), allow_nan=False)
 
 
 @given(st.binary(max_size=400))
