@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.numpy import load_file
 
 from specgain.lab.loop import Proposal
 from specgain.lab.model import WeightsError
+from specgain.lab.tensors import read_tensors
 
 FILE = "bigram.safetensors"
 
@@ -24,7 +24,7 @@ class Bigram:
         path = Path(folder) / FILE
         if not path.is_file():
             raise FileNotFoundError(f"{path} does not exist: this pair has no bigram table")
-        table = load_file(path)["next"]
+        table = read_tensors(path)[0]["next"].numpy()
         if table.ndim != 1 or int(table.max(initial=0)) >= len(table):
             raise WeightsError(f"{FILE}: next must hold one token id below {len(table)} for each token")
         return cls(table)
