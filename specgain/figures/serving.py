@@ -136,15 +136,16 @@ def memory_bars(splits, tokens=None):
             ("weights", split.target_weights, VERIFY, ""),
             ("draft", split.draft_weights, DRAFT, ""),
             ("other", split.reserved, OTHER, ""),
-            ("target's cache", split.target_kv, GAIN, ""),
+            ("cache", split.target_kv, GAIN, ""),
             ("draft's cache", split.draft_kv, DRAFT, "///"),
         ):
             if size:
                 ax.barh(y, size / 1e9, left=left, height=0.6, color=colour, alpha=0.85, edgecolor=PAPER, hatch=hatch,
                         linewidth=0.8)  # fmt: skip
-                if size > 0.09 * sum(split):
-                    box = {"facecolor": DRAFT, "edgecolor": "none", "pad": 0.8} if hatch else None
-                    ax.text(left + size / 2e9, y, part, ha="center", va="center", color=PAPER, size=7, bbox=box)
+                if size > 0.0145 * len(part) * sum(split):
+                    ax.text(left + size / 2e9, y, part, ha="center", va="center", color=PAPER, size=7)
+                else:
+                    ax.text(left + size / 2e9, y - 0.34, part, ha="center", va="top", color=colour, size=7)
                 said.append(f"{name}: {part} {size / 1e9:.1f} GB")
             left += size / 1e9
         ax.text(0, y + 0.38, name, weight="bold", va="bottom")
@@ -155,6 +156,7 @@ def memory_bars(splits, tokens=None):
     ax.spines["left"].set_visible(False)
     ax.grid(axis="x")
     ax.set_xlabel("memory (GB)")
+    ax.set_ylim(-1.5 * len(splits) + 0.72, 0.75)
     if tokens:
         ax.set_xlim(0, ax.get_xlim()[1] * 1.2)
     drawing.alt = f"What an accelerator's memory holds. {'; '.join(said)}."

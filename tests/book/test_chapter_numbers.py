@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from specgain import acceptance, gain, length, quiz, round_time
+from specgain import acceptance, gain, hardware, length, quiz, round_time
 from specgain.compare import compare
 from specgain.records.roundlog import RoundLog
 
@@ -169,7 +169,13 @@ def odd_means():
     return sorted((sum(cells) / 5 - mean for cells, mean in pairs), reverse=True)
 
 
+def shape(name):
+    """Return one of the published models."""
+    return hardware.MODELS[name]
+
+
 FROM_HERE = (
+    shape,
     compared,
     leaderboard,
     odd_cell,
@@ -197,6 +203,8 @@ GIVEN = {
     "0.739 0.478 0.261 0.174 0.130 0.087 0.043 2.91",
     "03-length": "0.95 0.2 4 12 0.8 10 0.7 0.1 0.05 5 0.9 0.02 0.3 8 3/5 1/5 3 95 16 64 128 129 0.08 0.5 0.6 0.999 1/2 "
     "1/10 200 20 50 150 32 256 3.5 3.6",
+    "05-load-and-context": "16 3 1,500 500 64 128 512 4 8 0.6 0.7 9 11 2026 0.5 10 30 20 80 48 160 600 400 250 3.1 200 "
+    "26 27379 19254 4,000 8,000 32",
     "prove-it": "0.8 12",
     "08-worked-ledger": "10 0.8 4 8 0.7 0.1 5 60 50 0.05 0.68 0.9 0.02 0.3 3 0.65 3.1 12 6 7 95 ",
     "08-bring-your-records": "48 95 3 4 26 30 2026 11 29 10 24 400 1,000 1000 1,160 1,600 2,120 2120 1160/400 ",
@@ -206,6 +214,7 @@ GIVEN = {
     "quizzes/02": "0.25 0.45 0.70 10 0.80 0.85 0.5 0.416 16 2.5 20 24 25 70 1.3 1.5 40 64 1/2 1/4 12 14 18 2.4 "
     "0.043 0.087 0.130 0.174 0.261 0.478 0.739",
     "quizzes/03": "0.5 0.9 0.8 0.92 30 0.6 0.2 64 128 200 100 65 129 40 256 0.7 16 1/2 1/5 1/10 33 20 50 150 12 10",
+    "quizzes/05": "400 10 64 65 128 129 512 4,000 256 48 24 29 54 40 20 30 16 160 0.5 0.7 80 250 600 3.1",
     "quizzes/08": "0.8 10 0.5 0.7 0.9 0.20 0.30 1.31 1.35 1.36 12 0.65 3.1 0.05 14 2.8 66 188 1.2 2.1 40 2.5 30 376 370 1.4",
 }
 # everything else, with the formula that gives it
@@ -290,6 +299,16 @@ COMPUTED = {
         "6": "16 - 10",
         "63/32": "committed_length([1 / 2] * 5)",
         "43/20": "1 + 1 / 2 + 1 / 5 + 1 / 10 + 1 / 4 + 1 / 10",
+    },
+    "05-load-and-context": {
+        "256": "64 * (3 + 1)",
+        "65": "256 / (3 + 1) + 1",
+        "85": "floor(256 / (2 + 1))",
+        "29": "128 * (1 - (1 - 8 / 128) ** 4)",
+        "15": "100 * shape('Qwen3-0.6B').parameters / shape('Qwen3-4B').parameters",
+        "28": "shape('Qwen3-0.6B').layers",
+        "36": "shape('Qwen3-4B').layers",
+        "40": "160 / (3 + 1)",
     },
     "prove-it": {"0.55": "0.8**2 / (1 + 0.8 - 0.8**2)"},
     "08-worked-ledger": {
@@ -445,6 +464,7 @@ COMPUTED = {
         "13": "12 + 1",
         "1.58": "exp(1) / (exp(1) - 1)",
     },
+    "quizzes/05": {"200": "400e12 / 2e12"},
     "quizzes/08": {
         "3.362": "worked('cheap', 4).committed_length",
         "42.8": "worked('dear', 4).t_round",
