@@ -46,14 +46,14 @@ def weight_bytes(shape, format="fp16", shared_embeddings=False):
     return _whole(numbers * bytes_per_number(format))
 
 
-def candidate_bytes(shape, batch, gamma, format="fp16"):
+def candidate_bytes(shape, batch_size, gamma, format="fp16"):
     """Return B·γ·m_KV: the bytes in the target's cache that one round's candidates take, page rounding left out.
 
     >>> from specgain.hardware import LLAMA_31_8B
-    >>> candidate_bytes(LLAMA_31_8B, batch=64, gamma=3) / 2**20
+    >>> candidate_bytes(LLAMA_31_8B, batch_size=64, gamma=3) / 2**20
     24.0
     """
-    return _tokens("batch", batch) * _tokens("gamma", gamma) * kv_bytes_per_token(shape, format)
+    return _tokens("batch_size", batch_size) * _tokens("gamma", gamma) * kv_bytes_per_token(shape, format)
 
 
 def _whole(value):

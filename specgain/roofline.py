@@ -36,17 +36,17 @@ class Pass:
     logits: float
 
     @classmethod
-    def of(cls, batch, positions=1, context=0, logits=None):
-        """Return the pass of `batch` requests with `positions` new positions each, behind `context` cached tokens.
+    def of(cls, batch_size, positions=1, context=0, logits=None):
+        """Return the pass of `batch_size` requests with `positions` new positions each, behind `context` cached tokens.
 
         `logits` rows per request: every position by default (decoding, verification), 1 for a prefill.
 
-        >>> Pass.of(batch=2, positions=4, context=100)
+        >>> Pass.of(batch_size=2, positions=4, context=100)
         Pass(positions=8, cached=200, attended=820, logits=8)
         """
         n = _checks.gamma(positions, "positions", 1)
         rows = n if logits is None else _checks.gamma(logits, "logits")
-        b, context = _checks.gamma(batch, "batch", 1), _context(context)
+        b, context = _checks.gamma(batch_size, "batch_size", 1), _context(context)
         return cls(b * n, b * context, b * (n * context + n * (n + 1) // 2), b * rows)
 
     def __add__(self, other):
@@ -181,15 +181,15 @@ class Roofline:
 
     # ---- rounds
 
-    def t_decode(self, batch=1, context=0):
-        """Return the seconds of an ordinary decode step of `batch` requests with `context` tokens each."""
-        return self.t_pass(Pass.of(batch, 1, context))
+    def t_decode(self, batch_size=1, context=0):
+        """Return the seconds of an ordinary decode step of `batch_size` requests with `context` tokens each."""
+        return self.t_pass(Pass.of(batch_size, 1, context))
 
-    def t_verify(self, gamma, batch=1, context=0):
+    def t_verify(self, gamma, batch_size=1, context=0):
         """Return T_verify: one target pass over γ + 1 positions per request."""
-        return self.t_pass(Pass.of(batch, _checks.gamma(gamma) + 1, context))
+        return self.t_pass(Pass.of(batch_size, _checks.gamma(gamma) + 1, context))
 
-    def t_draft(self, gamma, batch=1, context=0):
+    def t_draft(self, gamma, batch_size=1, context=0):
         """Return T_draft: γ draft passes over one position per request, or one pass over γ (`parallel`).
 
         With γ = 0 the draft still runs one pass if `sync`; without a draft model (n-gram) nothing is drafted here.
@@ -198,8 +198,8 @@ class Roofline:
         if self.draft is None or (gamma == 0 and not self.sync):
             return 0.0
         if self.parallel:
-            return self.t_pass(Pass.of(batch, max(gamma, 1), context), draft=True)
-        return max(gamma, 1) * self.t_pass(Pass.of(batch, 1, context), draft=True)
+            return self.t_pass(Pass.of(batch_size, max(gamma, 1), context), draft=True)
+        return max(gamma, 1) * self.t_pass(Pass.of(batch_size, 1, context), draft=True)
 
     def t_prefill(self, tokens, cached=0):
         """Return the seconds to compute `tokens` prompt tokens of one request behind `cached` ones, draft included.
@@ -209,11 +209,11 @@ class Roofline:
         work = Pass.of(1, tokens, cached, logits=1)
         return self.t_pass(work) + (self.t_pass(work, draft=True) if self.draft else 0.0)
 
-    def round_time(self, batch=1, context=0):
-        """Return the `RoundTime` of `batch` requests with `context` tokens each: three curves γ → seconds."""
+    def round_time(self, batch_size=1, context=0):
+        """Return the `RoundTime` of `batch_size` requests with `context` tokens each: three curves γ → seconds."""
         return RoundTime(
-            draft=lambda gamma: self.t_draft(gamma, batch, context),
-            verify=lambda gamma: self.t_verify(gamma, batch, context),
+            draft=lambda gamma: self.t_draft(gamma, batch_size, context),
+            verify=lambda gamma: self.t_verify(gamma, batch_size, context),
             other=self.other,
         )
 
@@ -246,10 +246,10 @@ class Roofline:
             )
         gammas = sorted({0, *gammas})
         plain, rounds = {}, {}
-        for batch in batches:
-            cost = self.round_time(batch, context)
-            plain[str(batch)] = self.t_decode(batch, context) * 1e3
-            rounds[str(batch)] = {str(gamma): cost(gamma) * 1e3 for gamma in gammas}
+        for batch_size in batches:
+            cost = self.round_time(batch_size, context)
+            plain[str(batch_size)] = self.t_decode(batch_size, context) * 1e3
+            rounds[str(batch_size)] = {str(gamma): cost(gamma) * 1e3 for gamma in gammas}
         law = list(acceptance.conditional(gammas[-1]))
         return {"conditional": law, "t_decode_ms": plain, "t_round_ms": rounds}
 

@@ -12,7 +12,7 @@ PACKAGE = ROOT / "specgain"
 HEAVY = ("numpy", "scipy", "sympy", "torch", "matplotlib")
 # the only places that may import a package at all, even inside a function
 HOME = {"torch": "lab/", "tokenizers": "lab/", "safetensors": "lab/", "sympy": "proofs/", "matplotlib": "figures/"}
-CORE = ("acceptance", "round_time", "gain", "length")
+CORE = ("acceptance", "round_time", "gain", "length", "hardware", "memory", "roofline")
 
 
 def run(code, *arguments):

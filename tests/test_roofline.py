@@ -50,7 +50,7 @@ SIZES, GAMMAS, CONTEXTS = st.integers(1, 512), st.integers(0, 12), st.integers(0
 
 
 def test_the_work_of_a_pass_counted_by_hand():
-    linear, attention, head = kernels(GEMMA_2B, Pass.of(batch=3, positions=2, context=10))
+    linear, attention, head = kernels(GEMMA_2B, Pass.of(batch_size=3, positions=2, context=10))
     layer = 2 * 2048 * 256 * (8 + 1) + 3 * 2048 * 16384
     weights = 18 * layer + 18 * 2 * 2048 + 2048
     assert linear.bytes == 2 * (weights + 6 * 2048)  # 6 embedding rows are gathered
@@ -179,7 +179,7 @@ def test_speedups_do_not_multiply_on_a_roofline(batch, gamma, format):
 @pytest.mark.claims("C5.3")
 def test_a_round_is_three_curves_for_the_ledger():
     roof = replace(SERVER, other=0.0002, overhead=0.0005, layer_overhead=1e-5)
-    cost = roof.round_time(batch=8, context=2000)
+    cost = roof.round_time(batch_size=8, context=2000)
     assert cost(3) == pytest.approx(roof.t_draft(3, 8, 2000) + roof.t_verify(3, 8, 2000) + 0.0002)
     ledger = Ledger(Acceptance.constant(0.8), cost, roof.t_decode(8, 2000))
     assert ledger.speedup(3) > 1 and ledger.row(0).t_round > roof.t_decode(8, 2000)
