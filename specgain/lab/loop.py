@@ -9,6 +9,7 @@ logits that tie could tell them apart), in distribution when sampling. With γ =
 from collections import deque
 from dataclasses import dataclass
 from numbers import Integral
+from os.path import commonprefix
 from time import perf_counter
 from typing import NamedTuple, Protocol
 
@@ -45,7 +46,7 @@ class Draft(Protocol):
 class Stop:
     """What ends a request early: the token `eos`, or one of `strings` in its text (`text` turns token ids into a str).
 
-    The token that completes the end is the last one committed. A stop string may span tokens.
+    The token that completes the end is the last one committed. A stop string may span tokens, and begin in the prompt.
     """
 
     eos: int | None = None
@@ -58,14 +59,15 @@ class Stop:
         if self.strings:
             reach = max(len(s.encode()) for s in self.strings)  # a token holds at least one byte
             before = before[len(before) - min(len(before), reach) :].tolist()
-            found = (n for n in range(1, len(new) + 1) if self._found(before, new[:n].tolist()))
-            ends += [n for n in [next(found, None)] if n]
+            if self._found(before, new.tolist()):
+                ends.append(next(n for n in range(1, len(new) + 1) if self._found(before, new[:n].tolist())))
         return min(ends, default=None)
 
     def _found(self, before, new):
-        start = len(self.text(before))
+        """True if a string ends in the `new` tokens; where a character was only half there before, it counts as new."""
         whole = self.text(before + new)
-        return any(string in whole[max(0, start - len(string)) :] for string in self.strings)
+        start = len(commonprefix((self.text(before), whole)))
+        return any(string in whole[max(0, start - len(string) + 1) :] for string in self.strings)
 
 
 class Batch:
@@ -266,7 +268,9 @@ def decode(target, prompt, max_tokens, /, draft=None, gamma=0, eos=None, **label
 
     `labels` (id, arm, domain, prompt, repeat) go into its record. For more, see `generate`.
     """
-    decoded = generate(target, [prompt], max_tokens, draft, gamma, stop=NOTHING if eos is None else Stop(eos)).outputs[0]
+    decoded = generate(target, [prompt], max_tokens, draft, gamma, stop=NOTHING if eos is None else Stop(eos)).outputs[
+        0
+    ]
     for name, value in labels.items():
         setattr(decoded.log, name, value)
     return decoded
