@@ -7,6 +7,7 @@ the published count, so a shape with a wrong entry does not pass the tests.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 
 # ------------------------------------------------------------------------------------------ number formats
@@ -221,7 +222,7 @@ class ModelShape:
 
     # ---- weights
 
-    @property
+    @cached_property
     def attention_weights(self):
         """Weights of the attention matrices of one layer."""
         d, m = self.width, self.mla
@@ -231,17 +232,17 @@ class ModelShape:
         keys_values = d * (m.kv_rank + m.rope_dim) + m.kv_rank * self.heads * (m.nope_dim + m.value_dim)
         return queries + keys_values + self.heads * m.value_dim * d
 
-    @property
+    @cached_property
     def expert_weights(self):
         """Weights of one routed expert; 0 for a dense model."""
         return 3 * self.width * self.experts.hidden if self.experts else 0
 
-    @property
+    @cached_property
     def moe_layers(self):
         """Layers with experts."""
         return self.layers - self.experts.dense_layers if self.experts else 0
 
-    @property
+    @cached_property
     def shared_weights(self):
         """Weights that every pass reads once, whatever the tokens: all matrices but routed experts, embedding, head."""
         dense = (self.layers - self.moe_layers) * 3 * self.width * self.hidden
@@ -249,30 +250,30 @@ class ModelShape:
             if self.experts else 0  # fmt: skip
         return self.layers * self.attention_weights + dense + always + self._norms
 
-    @property
+    @cached_property
     def head_weights(self):
         """Weights of the output head, read once per pass (the embedding itself, if tied)."""
         return self.vocab * self.width
 
-    @property
+    @cached_property
     def embedding_weights(self):
         """Weights of embedding and head together, the shared matrix counted once."""
         return self.vocab * self.width * (1 if self.tied else 2)
 
-    @property
+    @cached_property
     def _norms(self):
         per_layer = 2 * self.width + (2 * self.head_dim if self.head_norms else 0)
         if self.mla:
             per_layer += self.mla.q_rank + self.mla.kv_rank
         return self.layers * per_layer + self.width
 
-    @property
+    @cached_property
     def parameters(self):
         """All parameters of the model, computed from its shape."""
         routed = self.moe_layers * self.experts.count * self.expert_weights if self.experts else 0
         return self.shared_weights + routed + self.embedding_weights
 
-    @property
+    @cached_property
     def active_parameters(self):
         """Parameters that one token uses: all but the experts that it is not routed to."""
         if not self.experts:
@@ -281,14 +282,14 @@ class ModelShape:
 
     # ---- cache and attention
 
-    @property
+    @cached_property
     def kv_numbers_per_token(self):
         """Numbers that the key-value cache keeps per token, over all layers."""
         if self.mla:
             return self.layers * (self.mla.kv_rank + self.mla.rope_dim)
         return 2 * self.layers * self.kv_heads * self.head_dim
 
-    @property
+    @cached_property
     def attention_flops(self):
         """Operations per attended token and position, over all layers: 4·L·heads·head_dim.
 

@@ -150,6 +150,8 @@ class Roofline:
     def padded(self, work):
         """Return the pass as it is computed: its positions and logits padded up to the next captured size."""
         size = next((size for size in self.padding if size >= work.positions), work.positions)
+        if size == work.positions:
+            return work
         return replace(work, positions=size, logits=work.logits + (size - work.positions if work.logits else 0))
 
     def parts(self, work, draft=False):
