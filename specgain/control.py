@@ -11,7 +11,11 @@ it decides about, so the output keeps the target's law.
 `batch_size` counts all requests of the step, prefills included.  `request` is any hashable name.
 """
 
+import math
 from bisect import bisect_right
+from heapq import heapify, heapreplace
+from itertools import accumulate
+from operator import mul
 
 from specgain import _checks
 
@@ -87,30 +91,26 @@ class MovingAverage(Controller):
 
 
 class OnlineAcceptance:
-    """An acceptance law learnt round by round: discounted counts per position, and a prior worth `weight` trials.
+    """An acceptance law learnt round by round: discounted counts per position, and a prior worth `weight` candidates.
 
-    Position i starts from what all positions say together, a Beta law: with A accepted and R rejected candidates, prior
-    included, the chance that candidate i is accepted once i − 1 were is (A + i − 1)/(A + R + i − 1).  It rises with i,
-    for a request that came so far is one of the easy ones.  The position's own counts then take over.
-
-    `prior` is the acceptance expected of an unknown request: a number or another `OnlineAcceptance` (the load's), which
-    is asked anew each time.  All counts lose the share 1 − `memory` with every round, one without candidates included;
-    so a draft that was switched off is tried again.
+    `prior` is a number or another `OnlineAcceptance`: the load's, for the law of one request.  Without own rounds a
+    request has the load's law; its own share of accepted candidates then shifts that law (in log-odds, the same at every
+    position), and its own counts per position take over.  All counts keep the share `memory` from round to round.
 
     >>> law = OnlineAcceptance(prior=0.5, weight=2.0, memory=1.0)
     >>> law.observe(drafted=4, accepted=3)
-    >>> [round(a, 3) for a in law.conditional(2)]
-    [0.778, 0.81]
+    >>> [round(a, 3) for a in law.conditional(5)]
+    [0.778, 0.778, 0.778, 0.444, 0.667]
     """
 
-    def __init__(self, prior=0.6, weight=2.0, memory=0.98):
+    def __init__(self, prior, weight, memory):
         self._prior = prior if isinstance(prior, OnlineAcceptance) else _checks.probability("prior", prior)
         self.weight, self.memory = _checks.positive_time("weight", weight), _checks.probability("memory", memory)
         self._hits, self._trials = [], []  # by position, discounted
 
     @property
     def mean(self):
-        """The acceptance over all positions, prior included."""
+        """The share of accepted candidates, prior included."""
         prior = self._prior.mean if isinstance(self._prior, OnlineAcceptance) else self._prior
         return (sum(self._hits) + self.weight * prior) / (sum(self._trials) + self.weight)
 
@@ -126,43 +126,94 @@ class OnlineAcceptance:
 
     def conditional(self, gamma):
         """Return the estimated (a_1, …, a_γ)."""
-        trials = sum(self._trials) + self.weight
-        hits = self.mean * trials
         own = [*zip(self._hits, self._trials, strict=True)] + [(0.0, 0.0)] * (gamma - len(self._hits))
-        pooled = [(hits + i) / (trials + i) for i in range(gamma)]
-        return [(h + self.weight * p) / (n + self.weight) for (h, n), p in zip(own, pooled, strict=False)]
+        return [(h + self.weight * b) / (n + self.weight) for (h, n), b in zip(own, self._base(gamma), strict=False)]
+
+    def _base(self, gamma):
+        """Return what is expected at each position before its own counts."""
+        if not isinstance(self._prior, OnlineAcceptance):
+            return [self.mean] * gamma
+        shift = _log_odds(self.mean) - _log_odds(self._prior.mean)
+        return [1 / (1 + math.exp(-_log_odds(a) - shift)) for a in self._prior.conditional(gamma)]
 
     def survival(self, gamma):
         """Return the estimated (s_1, …, s_γ)."""
-        found, product = [], 1.0
-        for a in self.conditional(gamma):
-            found.append(product := product * a)
-        return found
+        return list(accumulate(self.conditional(gamma), mul))
+
+
+def _log_odds(p):
+    p = min(max(p, 1e-6), 1 - 1e-6)
+    return math.log(p / (1 - p))
+
+
+class Spread:
+    """How much requests differ: the weight of the load's law in that of a new request, from the finished ones.
+
+    If a request's own acceptance is drawn from a Beta law of weight w around the load's, the squared error of its count
+    is n·m·(1 − m)·(1 + (n − 1)/(w + 1)) on average for n candidates at load mean m.  Solved for w over all finished
+    requests, with `start` as the answer of four more.  Requests alike give a large weight, mixed ones a small one.
+    """
+
+    def __init__(self, start=8.0, most=200.0):
+        self.start, self.most, self._sums, self._count = start, most, (0.0,) * 5, 0
+
+    def add(self, hits, trials):
+        """Count a finished request."""
+        self._count += 1
+        terms = (hits * hits, hits * trials, trials * trials, hits, trials)
+        self._sums = tuple(a + b for a, b in zip(self._sums, terms, strict=True))
+
+    @property
+    def weight(self):
+        """The weight w in candidates, at most `most`."""
+        hh, hn, nn, h, n = self._sums
+        if nn <= n or not 0 < h < n:
+            return self.start
+        mean = h / n
+        square = hh - 2 * mean * hn + mean * mean * nn
+        correlation = min(1.0, max(0.0, (square / (mean * (1 - mean)) - n) / (nn - n)))
+        correlation = (self._count * correlation + 4 / (1 + self.start)) / (self._count + 4)
+        return min(self.most, 1 / correlation - 1)
 
 
 class _Learner(Controller):
-    """A controller with an `OnlineAcceptance` per request (or one for all) over that of the whole load."""
+    """A controller that learns one law for the load and, over it, one for each request.
 
-    def __init__(self, lengths, per_request, prior, weight, memory):
+    The load starts from `prior`, high on purpose and worth `weight` candidates: it drafts until it knows better.  A
+    request that was not drafted for `patience` rounds, or never, is tried again; else nothing more would be learnt.
+    """
+
+    def __init__(self, lengths, prior=0.8, weight=100.0, memory=0.9, load_memory=0.999, patience=16):
         self.lengths = sorted({_checks.gamma(length, "lengths") for length in lengths})
-        if not self.lengths:
-            raise ValueError("lengths is empty; give the lengths to choose from, such as range(9)")
-        self._load = OnlineAcceptance(prior, weight, memory)
-        self._new = (lambda: OnlineAcceptance(self._load, weight, memory)) if per_request else (lambda: self._load)
-        self._own = {}
+        if not self.lengths or self.lengths[-1] == 0:
+            raise ValueError("lengths has no length above 0; give the lengths to choose from, such as range(9)")
+        self.load, self.spread = OnlineAcceptance(prior, weight, load_memory), Spread()
+        self.memory, self.patience = memory, _checks.gamma(patience, "patience", least=1)
+        self._laws, self._counts, self._idle = {}, {}, {}
 
-    def survival(self, request):
-        """Return what is expected of the next round of `request`, (s_1, …) up to the longest length."""
-        return self._own.get(request, self._load).survival(self.lengths[-1])
+    def law(self, request):
+        """Return the `OnlineAcceptance` of a request."""
+        if request not in self._laws:
+            self._laws[request] = OnlineAcceptance(self.load, self.spread.weight, self.memory)
+        return self._laws[request]
+
+    def due(self, request):
+        """Return True if the request should be drafted for the sake of knowing."""
+        return self._idle.get(request, self.patience) >= self.patience
 
     def observe(self, request, drafted, accepted):
-        own = self._own.setdefault(request, self._new())
-        own.observe(drafted, accepted)
-        if own is not self._load:
-            self._load.observe(drafted, accepted)
+        self._idle[request] = 0 if drafted else self._idle.get(request, 0) + 1
+        if drafted:
+            self.law(request).observe(drafted, accepted)
+            self.load.observe(drafted, accepted)
+            hits, trials = self._counts.get(request, (0, 0))
+            self._counts[request] = hits + accepted, trials + min(accepted + 1, drafted)
 
     def finish(self, request):
-        self._own.pop(request, None)
+        if request in self._counts:
+            self.spread.add(*self._counts.pop(request))
+        self._laws.pop(request, None)
+        self._idle.pop(request, None)
 
 
 class StepRule(_Learner):
@@ -170,31 +221,74 @@ class StepRule(_Learner):
 
     `t_round(gamma, batch_size)` is the time of a round in seconds when all requests draft gamma; length 0 with what a
     waiting draft costs.  Over convex costs this is where the step rule stops (P8, P9); over stairs it looks at every
-    length.  A request is judged as if all of the batch were like it.  `per_request=False` learns one law for all.
+    length.  A request is judged as if all of the batch were like it, and leaves the load's best length only for one
+    that promises `margin` more: what a few rounds say is noisy, and the top is flat.
     """
 
-    def __init__(self, t_round, lengths, per_request=True, prior=0.6, weight=2.0, memory=0.98):
-        super().__init__(lengths, per_request, prior, weight, memory)
-        self.t_round = t_round
+    def __init__(self, t_round, lengths, margin=0.05, **learning):
+        super().__init__(lengths, **learning)
+        self.t_round, self.margin = t_round, margin
 
     def gamma(self, batch_size, request):
-        survival = self.survival(request)
-        return max(self.lengths, key=lambda g: ((1 + sum(survival[:g])) / self.t_round(g, batch_size), -g))
+        load, own = self.rates(self.load, batch_size), self.rates(self.law(request), batch_size)
+        common, best = max(load, key=load.get), max(own, key=own.get)
+        chosen = best if own[best] > own[common] * (1 + self.margin) else common
+        if chosen == 0 and self.due(request):
+            return max(filter(None, load), key=load.get)
+        return chosen
+
+    def rates(self, law, batch_size):
+        """Return {length: expected tokens per second} under an `OnlineAcceptance`."""
+        tokens = [1.0, *(1 + total for total in accumulate(law.survival(self.lengths[-1])))]
+        return {g: tokens[g] / self.t_round(g, batch_size) for g in self.lengths}
+
+
+class StopRule(StepRule):
+    """A draft that looks at its own confidence after every pass and goes on while that pays (P22).
+
+    `calibrate` turns a confidence into a chance of acceptance, such as `calibration.isotonic`.  `gamma` gives 0 or the
+    longest length; the loop then asks `goes_on` before each further pass.  The candidates of earlier passes are always
+    verified, so the choice does not look at the token that it decides about.
+    """
+
+    def __init__(self, t_round, longest, calibrate=float, **learning):
+        super().__init__(t_round, range(_checks.gamma(longest, "longest", least=1) + 1), **learning)
+        self.calibrate = calibrate
+
+    def gamma(self, batch_size, request):
+        return self.lengths[-1] if super().gamma(batch_size, request) else 0
+
+    def goes_on(self, batch_size, request, confidences):
+        """Return True if the draft should make another pass after those with these `confidences`.
+
+        It should if some number of further candidates brings more than the request's tokens per second over their time.
+        """
+        done, law = len(confidences), self.law(request)
+        rate = max(self.rates(law, batch_size).values())
+        alive, more, base = math.prod(map(self.calibrate, confidences)), 0.0, self.t_round(done, batch_size)
+        for gamma, a in enumerate(law.conditional(self.lengths[-1])[done:], start=done + 1):
+            alive *= a
+            more += alive
+            if more > rate * (self.t_round(gamma, batch_size) - base):
+                return True
+        return False
 
 
 class Budget(_Learner):
     """A length per request from one budget for the step: `best_lengths` over the survivals learnt online.
 
     `t_step(depth, positions)` is the time of a step in seconds when the draft makes `depth` passes and the target
-    verifies `positions` positions, one bonus position per request included.
+    verifies `positions` positions, one per request for its own token included.
     """
 
-    def __init__(self, t_step, longest, prior=0.6, weight=2.0, memory=0.98):
-        super().__init__(range(_checks.gamma(longest, "longest") + 1), True, prior, weight, memory)
+    def __init__(self, t_step, longest, **learning):
+        super().__init__(range(_checks.gamma(longest, "longest", least=1) + 1), **learning)
         self.t_step = t_step
 
     def gammas(self, batch_size, requests):
-        return best_lengths([self.survival(request) for request in requests], self.t_step, batch_size)
+        survivals = [self.law(request).survival(self.lengths[-1]) for request in requests]
+        chosen = best_lengths(survivals, self.t_step, batch_size)
+        return [g or int(self.due(request)) for g, request in zip(chosen, requests, strict=True)]
 
 
 def best_lengths(survivals, t_step, batch_size=None):
@@ -220,3 +314,93 @@ def best_lengths(survivals, t_step, batch_size=None):
             if rate > best[0]:
                 best = (rate, list(chosen))
     return best[1]
+
+
+def cut_lengths(survivals, t_verify, batch_size=None):
+    """Return how many candidates of each request to verify when all are drafted already: the largest survivals first.
+
+    `survivals[r]` are estimates that the draft made as it went, each from the candidates before it; `t_verify(positions)`
+    is the step's time in seconds.  A candidate is taken while it raises the tokens per second of the step, and the first
+    that does not ends the search (P22; the optimum for a convex time).  No estimate behind that place is read: they
+    depend on the very candidates that are decided about, and using them would change the law of the output.
+    """
+    chosen, positions = [0] * len(survivals), max(len(survivals), batch_size or 0)
+    tokens, seconds = len(survivals), t_verify(positions)
+    rows = [iter(row) for row in survivals]
+    heap = [(-s, r) for r, row in enumerate(rows) for s in [next(row, None)] if s is not None]
+    heapify(heap)
+    while heap:
+        minus, r = heap[0]
+        longer = t_verify(positions + 1)
+        if (tokens - minus) * seconds <= tokens * longer:
+            break
+        tokens, seconds, positions, chosen[r] = tokens - minus, longer, positions + 1, chosen[r] + 1
+        following = min(next(rows[r], 0.0), -minus)
+        heapreplace(heap, (-following, r))
+    return chosen
+
+
+# ------------------------------------------------------------------------------------------ replay on recorded rounds
+
+
+def replay(controller, agreements, rows=1, confidences=None):
+    """Return the steps that `controller` would have made on recorded greedy requests: lists of (request, drafted, accepted).
+
+    `agreements` maps a request to its string of "1" (the draft chooses the target's token) and "0"; they are served in
+    order, `rows` at a time.  Each round of a draft depends on the text alone, so the replay is exact.  For a `StopRule`
+    `confidences[request][t]` holds the draft's confidences as it writes on from position t.
+    """
+    for request, text in agreements.items():
+        if not text or set(text) - set("01"):
+            raise ValueError(f"the agreement of {request!r} holds {text!r}; it must be a string of 0 and 1")
+    waiting, place, steps = list(agreements), {}, []
+    while waiting or place:
+        while waiting and len(place) < rows:
+            place[waiting.pop(0)] = 0
+        active = list(place)
+        steps.append([])
+        for request, wanted in zip(active, controller.gammas(len(active), active), strict=True):
+            text, at = agreements[request], place[request]
+            drafted = min(wanted, len(text) - at - 1)
+            if confidences is not None and drafted:
+                sure = confidences[request][at]
+                stops = (g for g in range(1, drafted) if not controller.goes_on(len(active), request, sure[:g]))
+                drafted = next(stops, drafted)
+            miss = text.find("0", at, at + drafted)
+            accepted = drafted if miss < 0 else miss - at
+            steps[-1].append((request, drafted, accepted))
+            place[request] += accepted + 1
+        for request, drafted, accepted in steps[-1]:
+            controller.observe(request, drafted, accepted)
+            if place[request] >= len(agreements[request]):
+                controller.finish(request)
+                del place[request]
+    return steps
+
+
+def rounds_by_request(steps):
+    """Return {request: [(drafted, accepted), …]} from the steps of `replay`."""
+    rounds = {}
+    for request, drafted, accepted in (entry for step in steps for entry in step):
+        rounds.setdefault(request, []).append((drafted, accepted))
+    return rounds
+
+
+def foresight(agreement, t_round, lengths):
+    """Return the least seconds in which any choice of `lengths` decodes a recorded request whose agreement is known.
+
+    `t_round(gamma, full)` is the time of a round in seconds; `full` says that the round before was accepted to the end,
+    as the draft then has one more token to feed.  A bound for every controller; by dynamic programming from the end.
+    """
+    n = len(agreement)
+    least = {(n, full): 0.0 for full in (False, True)}
+    for at in reversed(range(n)):
+        run = len(agreement[at:]) - len(agreement[at:].lstrip("1"))
+        for full in (False, True):
+            options = []
+            for drafted in {min(g, n - at - 1) for g in lengths}:
+                accepted = min(drafted, run)
+                after = least[at + accepted + 1, drafted == accepted > 0]
+                options.append(t_round(drafted, full) + after)
+            least[at, full] = min(options)
+    return least[0, False]
