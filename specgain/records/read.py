@@ -9,7 +9,21 @@ from collections import Counter
 from dataclasses import replace
 from itertools import combinations
 
-from specgain.records import aiperf, instrumented, llamacpp, lmstudio, mlx, scrape, sglang, sweep, vllm, vllm_results
+from specgain.records import (
+    aiperf,
+    instrumented,
+    llamacpp,
+    lmstudio,
+    mlc,
+    mlx,
+    openvino,
+    scrape,
+    sglang,
+    sweep,
+    tensorrt_llm,
+    vllm,
+    vllm_results,
+)
 from specgain.records.source import RecordError, Source, Warn, json_values, marked_lines, shown
 from specgain.records.summary import Record, pool, summary
 
@@ -27,12 +41,14 @@ MANY = (
 EACH = (
     (instrumented.is_roundlog, instrumented.roundlog),
     (sglang.is_bench, lambda value, name: [sglang.bench(value, name)]),
+    (tensorrt_llm.is_bench, lambda value, name: [tensorrt_llm.bench(value, name)]),
+    (mlc.is_metrics, lambda value, name: [mlc.engine(value, name)]),
     (sweep.is_sweep, lambda value, name: [sweep.row(value, name)]),
     (lambda v: vllm_results.is_bench(v) and not sweep.is_sweep(v), lambda v, name: [vllm_results.bench(v, name)]),
 )
 UNKNOWN = (
     "{name}: unknown format ({hint}). Known are logs, metrics and results of vLLM, SGLang and llama.cpp, records of "
-    "mlx-lm, mlx-vlm and AIPerf, round logs and rounds in JSON or CSV. Please send a sample, so that it can be added."
+    "TensorRT-LLM, MLC LLM, OpenVINO GenAI, LM Studio, mlx-lm, mlx-vlm and AIPerf, round logs and rounds in JSON or CSV. Please send a sample, so that it can be added."
 )
 
 
@@ -134,6 +150,7 @@ BLOCKS = {  # blocks of several lines: the phrase they begin with → reader of 
     "total_num_output_tokens: ": vllm_results.offline,
     "decoded ": llamacpp.speculative,
     "Generation: ": mlx.generate,
+    "MAIN MODEL": openvino.sample,
 }
 
 

@@ -15,7 +15,7 @@ SCHEMA = json.loads((DATA.parent.parent / "specgain/schemas/read.json").read_tex
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 SEEDS = {
     path.name: path.read_bytes()
-    for folder, ending in (("formats", ".txt"), ("vllm", ".prom"), ("vllm", ".json"), ("vllm", ".txt"), ("engine/metrics", "c4.after.txt"),
+    for folder, ending in (("formats", ".txt"), ("vllm", ".prom"), ("vllm", ".json"), ("vllm", ".txt"), ("layouts", ""), ("engine/metrics", "c4.after.txt"),
                            ("engine/bench", "ngram3_repeat_c1.json"), ("engine/per_request", ".json"), ("engine/log", ".log"))
     for path in sorted((DATA / folder).iterdir())
     if path.name.endswith(ending) and "schedule" not in path.name and "config" not in path.name

@@ -1,13 +1,16 @@
 """Layouts that are public but were not handed over: own numbers in the engines' own words."""
 
 import json
+from pathlib import Path
 
 import pytest
 
+from specgain.compare import compare
 from specgain.records.read import read_file, summary_of
 from specgain.records.sglang import rate_meanings
 from specgain.records.source import RecordError
 
+LAYOUTS = Path(__file__).resolve().parent.parent / "data" / "layouts"
 DRAFTING = "committed_length_drafting_rounds"
 
 
@@ -283,3 +286,118 @@ def test_utf16_and_colours(summarise):
     assert summarise(text)["accepted"] == 1863
     assert summarise(text.encode("utf-16"))["accepted"] == 1863
     assert summarise(b"\xef\xbb\xbf" + text.encode() + b"\xff\xfe broken bytes \x80\n")["drafted"] == 3000
+
+
+# ------------------------------------------------------------------------- layouts read in the engines' own source
+
+
+def trtllm(**changes):
+    """Return a report of trtllm-bench: 10 requests of 64 tokens in 280 passes, drafts of 3."""
+    report = json.loads((LAYOUTS / "trtllm_bench.json").read_text())
+    for key, value in changes.items():
+        report["decoding_stats"][f"{key}_percentiles"]["average"] = value
+    return report
+
+
+def test_tensorrt_llm_report(summarise):
+    """(640 − 10) tokens in (280 − 10) rounds; the printed 64/28 counts the first token and its pass."""
+    summary = summarise(json.dumps(trtllm()))
+    assert (summary["engine"], summary["version"], summary["gamma"]) == ("TensorRT-LLM", "1.1.0", 3)
+    assert summary["rounds_all"] == 270 and summary["committed_length"] == pytest.approx(630 / 270)
+    assert summary["reported"]["acceptance_length"] == pytest.approx(64 / 28) and "first-token" in codes(summary)
+    assert summary["t_round_ms"] == pytest.approx(9.0 * 630 / 270)
+    assert summary["details"]["latency_ms"]["tpot"] == {"mean": 9.0, "median": 8.8, "p99": 12.0}
+    assert summary[DRAFTING] is None and summary["tokens_cut"] is None  # neither is counted there
+
+
+def test_tensorrt_llm_pair_gives_a_verdict(tmp_path):
+    plain = {key: value for key, value in trtllm().items() if key != "decoding_stats"}
+    for name, data, tpots in (("plain", plain, (20.0, 20.5, 19.8)), ("spec", trtllm(), (9.0, 9.2, 8.9))):
+        for i, tpot in enumerate(tpots):
+            data["streaming_metrics"]["tpot_percentiles"]["average"] = tpot
+            (tmp_path / f"{name}{i}.json").write_text(json.dumps(data, indent=4))
+    found = compare(sorted(tmp_path.glob("plain*")), sorted(tmp_path.glob("spec*")))
+    assert found.verdict == "faster" and found.speedup_decode == pytest.approx(60.3 / 27.1)
+    assert found.committed_length == pytest.approx(630 / 270)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_accepted_draft_tokens": 36.05}, "average of no whole numbers"),
+        ({"num_accepted_draft_tokens": 64.0}, "fit no iterations"),
+        ({"num_draft_tokens": 83.0}, "fit no iterations"),
+    ],
+)
+def test_tensorrt_llm_reports_that_contradict_themselves(summarise, changes, message):
+    with pytest.raises(RecordError, match=message):
+        summarise(json.dumps(trtllm(**changes)))
+
+
+MLC = json.loads((LAYOUTS / "mlc_engine_metrics.json").read_text())
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_mlc_engine_metrics(summarise, wrapped):
+    """Place 0 is the target's own token: 200 rounds, K ≥ 1 in 150 of them, and accept_len 2.4 has the bonus in."""
+    value = {"choices": [], "usage": {"prompt_tokens": 0, "extra": MLC}} if wrapped else MLC
+    summary = summarise(json.dumps(value))
+    assert (summary["engine"], summary["gamma"], summary["rounds"]) == ("MLC LLM", 3, 200)
+    assert (summary["drafted"], summary["accepted"]) == (600, 280) and summary[DRAFTING] == pytest.approx(2.4)
+    assert summary["survival"] == pytest.approx([0.75, 0.45, 0.2])
+    assert summary["conditional"] == pytest.approx([150 / 200, 90 / 150, 40 / 90])
+    assert summary["committed_length"] is None and "first tokens" in summary["how_to_get"]["committed_length"]
+
+
+def test_mlc_plain_decoding_has_a_step_time(summarise):
+    """A step at batch 4 gives four tokens, each of which waited for the whole step."""
+    times = {
+        "mean{batch_size=1}": 0.010,
+        "count{batch_size=1}": 100,
+        "mean{batch_size=4}": 0.016,
+        "count{batch_size=4}": 50,
+    }
+    plain = {key: value for key, value in MLC.items() if key != "spec_decode"} | {"decode_time_by_batch_size": times}
+    summary = summarise(json.dumps(plain))
+    assert summary["rounds_all"] == 300 and summary["rounds"] is None
+    assert summary["t_round_ms"] == pytest.approx(1e3 * (1.0 + 4 * 50 * 0.016) / 300)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"draft_count": [200, 200], "accept_count": [199, 150]}, "begin with the same number"),
+        ({"draft_count": [200, 140], "accept_count": [200, 150]}, "more tokens accepted than drafted"),
+        ({"draft_count": [200, 200, 200], "accept_count": [200, 90, 100]}, "at a later position than before"),
+        ({"draft_count": "200", "accept_count": [200]}, "is no list"),
+    ],
+)
+def test_mlc_metrics_that_contradict_themselves(summarise, spec, message):
+    with pytest.raises(RecordError, match=message):
+        summarise(json.dumps(MLC | {"spec_decode": spec}))
+
+
+OPENVINO = (LAYOUTS / "openvino_sample.txt").read_text()
+
+
+@pytest.mark.parametrize("cpp", [False, True])
+def test_openvino_sample(summarise, cpp):
+    """99 tokens after the first in 39 rounds after the prompt's pass."""
+    text = OPENVINO.replace("MODEL\n", "MODEL \n").replace("MAIN", "\nMAIN") if cpp else OPENVINO
+    summary = summarise(text)
+    assert summary["engine"] == "OpenVINO GenAI" and summary["rounds_all"] == 39
+    assert summary["committed_length"] == pytest.approx(99 / 39) and summary["accepted"] is None
+    assert summary["details"]["draft_model_tokens"] == 161 and summary["t_round_ms"] is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("Num generated token: 100", "Num generated token: 101", "please send a sample"),
+        (OPENVINO[OPENVINO.index("DRAFT") :], "", "was cut before its draft model"),
+        ("  Num accepted token: 60 tokens\n", "", "was cut"),
+    ],
+)
+def test_openvino_blocks_that_cannot_be_used(summarise, old, new, message):
+    with pytest.raises(RecordError, match=message):
+        summarise(OPENVINO.replace(old, new))
