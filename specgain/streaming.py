@@ -218,7 +218,8 @@ def even_delay(stream, pace):
 def delay_trade(stream, delays, pace=None):
     """Return [(delay, longest gap, CV², end)] of the smoothed stream for each delay, in seconds.
 
-    `pace` is the stream's own TPOT if it is not given.  `end` is how much later the last token is shown than it came.
+    `pace` is the stream's own TPOT if it is not given.  `end` is how much later the last token is shown than it
+    came: at the pace of TPOT the delay, which is never won back.
     """
     pace = stream.tpot if pace is None else pace
     rows = []

@@ -39,9 +39,13 @@ def constrained_round(grammar, state, text, candidates, rank):
     kept = candidates[: allowed_prefix(grammar, state, candidates)]
     committed, accepted = [], 0
     for place in range(len(kept) + 1):
+        if not grammar[state]:
+            break
         choice = next((token for token in rank((*text, *committed)) if token in grammar[state]), None)
         if choice is None:
-            break
+            raise ValueError(
+                f"rank({(*text, *committed)}) lists no token that the grammar allows: {sorted(grammar[state])}"
+            )
         committed.append(choice)
         state = grammar[state][choice]
         if place == len(kept) or choice != kept[place]:
@@ -58,8 +62,6 @@ def constrained_text(grammar, state, draft, rank, gamma, longest=100):
     text, rounds = (), []
     while grammar[state] and len(text) < longest:
         done = constrained_round(grammar, state, text, list(draft(text, gamma)), rank)
-        if not done.committed:
-            raise ValueError(f"rank({text!r}) lists no token that the grammar allows: {sorted(grammar[state])}")
         text, state = (*text, *done.committed), done.state
         rounds.append(done)
     return text[:longest], rounds
