@@ -79,20 +79,21 @@ class Kernel(NamedTuple):
 def kernels(shape, work, format="fp16", kv_format="fp16"):
     """Return the three `Kernel`s of a pass: linear layers, attention, head.
 
-    The experts of a mixture are read by union (P19); embedding rows are gathered; candidates are written to the cache.
+    Experts are read by union (P19), embedding rows are gathered, candidates are
+    written to the cache.
     """
     number, kv = bytes_per_number(format), kv_bytes_per_token(shape, kv_format)
     experts, layers = shape.experts, shape.moe_layers
     touched = layers * experts.touched(work.positions) * shape.expert_weights if experts else 0
     used = layers * experts.active * shape.expert_weights if experts else 0
     linear = (shape.shared_weights + touched + work.positions * shape.width) * number
-    logits = work.logits * (shape.vocab * LOGIT_BYTES)
+    cache = (work.cached + work.positions) * kv
+    head = shape.head_weights * number if work.logits else 0
+    logits = work.logits * shape.vocab * LOGIT_BYTES
     return (
         Kernel("linear", linear, 2 * work.positions * (shape.shared_weights + used)),
-        Kernel("attention", (work.cached + work.positions) * kv, work.attended * shape.attention_flops),
-        Kernel(
-            "head", (shape.head_weights * number if work.logits else 0) + logits, 2 * work.logits * shape.head_weights
-        ),
+        Kernel("attention", cache, work.attended * shape.attention_flops),
+        Kernel("head", head + logits, 2 * work.logits * shape.head_weights),
     )
 
 
