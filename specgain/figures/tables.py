@@ -1,21 +1,23 @@
-"""A table for a page: rows become cards on a phone, columns can be sorted, plain text elsewhere."""
+"""A table for a page: it can be sorted, its rows can become cards on a phone, and it is plain text elsewhere."""
 
 import html
 import re
 
 
 class PageTable:
-    """Rows of text under heads, shown by `_repr_html_`; `sortable` puts a button into every head of a page.
+    """Rows of text under heads, shown by `_repr_html_`; text between backquotes is shown as code.
 
-    Text between backquotes is shown as code.
+    `sortable` puts a button into every head.  `cards` turns each row into a card on a narrow screen: for rows of
+    sentences, not of numbers.
 
     >>> PageTable(["device", "date"], [["EPYC", "2026-11-29"]])
     device  date
     EPYC    2026-11-29
     """
 
-    def __init__(self, heads, rows, sortable=False):
-        self.heads, self.rows, self.sortable = list(heads), [list(map(str, row)) for row in rows], sortable
+    def __init__(self, heads, rows, sortable=False, cards=False):
+        self.heads, self.rows = list(heads), [list(map(str, row)) for row in rows]
+        self.classes = "sg-table" + " sg-sortable" * sortable + " sg-cards" * cards
         for row in self.rows:
             if len(row) != len(self.heads):
                 raise ValueError(f"a row has {len(row)} entries for {len(self.heads)} heads: {row}")
@@ -36,8 +38,8 @@ class PageTable:
             + "</tr>"
             for row in self.rows
         )
-        name = "sg-table sg-sortable" if self.sortable else "sg-table"
-        return f'<table class="{name}"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
+        table = f'<table class="{self.classes}"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
+        return f'<div class="pst-scrollable-table-container">{table}</div>'
 
 
 def _markup(text):

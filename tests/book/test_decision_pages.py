@@ -40,10 +40,11 @@ def kv_tokens(name):
 
 
 DRAFT, COPY, CHAT = "draft26k3_repeat_c1", "ngram3_repeat_c1", "ngram3_chat_c4"
-NAMES = quiz.library_names() | {"run": run, "kv_tokens": kv_tokens, "DRAFT": DRAFT, "COPY": COPY, "CHAT": CHAT}
+NAMES = quiz.library_names() | {"run": run, "pooled": reader.pooled, "kv_tokens": kv_tokens, "DRAFT": DRAFT, "COPY": COPY, "CHAT": CHAT}
 
 GIVEN = {
     "08-gates": "8 26 30 66 188 370 376 500 1.2 1.43 0.88 1.04",
+    "corrections": "26 30 0.8 16",
     "capstone": "3 4 5 6 7 26 30 48 135",
 }
 COMPUTED = {
@@ -60,6 +61,11 @@ COMPUTED = {
         "98.15": "run(CHAT)['T_round_ms']",
     },
     "capstone": {},
+    "corrections": {
+        "2.86": "run(COPY)['counter_acceptance_length']",
+        "80": "100 * 0.8",
+        "60": "-100 * (committed_length_constant(pooled(8), 8) / committed_length_constant(0.8, 8) - 1)",
+    },
 }
 
 
@@ -129,3 +135,54 @@ def test_the_rubric_adds_up_and_the_tools_of_the_capstone_give_its_verdicts():
     answer = [gain.margin(run(n)["mean_committed_per_round"], run(n)["T_plain_ms"], run(n)["T_round_ms"]) for n in (COPY, DRAFT, CHAT)]
     assert quiz.check("08-gate-capstone", answer)
     assert [m > 0 for m in answer] == [True, False, False]
+
+
+# ------------------------------------------------------------------------------------------ the corrections, with data
+
+NOTED = json.loads((ROOT / "book" / "evidence" / "corrections.json").read_text(encoding="utf-8"))
+
+
+def test_what_the_page_says_about_the_engine_runs():
+    printed = {name: run(name)["wrong_speedup_with_counter_length"] for name in (COPY, CHAT)}
+    assert printed[CHAT] > 1 > run(CHAT)["speedup_from_ledger"]  # the verdict turns on open chat
+    assert printed[COPY] > 1.5 * run(COPY)["speedup_from_ledger"]
+    found = compare_runs(captured("plain_b_repeat_c1"), captured(DRAFT))
+    assert found.spec.rounds == found.spec.rounds_all and found.spec.tokens_cut == 3  # drafts in every round
+
+
+def test_length_zero_costs_one_pass_of_the_draft():
+    zero = NOTED["zero_length"]
+    counted = 1 + zero["draft_layers"] / zero["target_layers"]
+    assert zero["draft_model_round_over_step"] == pytest.approx(counted, rel=0.02)
+    assert 1 / zero["draft_model_round_over_step"] == pytest.approx(0.53, abs=0.005) and zero["ngram_speedup"] == pytest.approx(1, abs=0.02)
+
+
+def test_the_same_acceptance_has_two_verdicts_under_two_kernels():
+    rows = NOTED["kernels"]["rows"]
+    assert sum((row["linear"] > 1) != (row["packed"] > 1) for row in rows) == 4 and len(rows) == 8
+    for row in rows:  # a round is never cheaper than what the tokens of it allow
+        assert row["committed_length"] / row["packed"] > 0.9 and 1 <= row["committed_length"] <= row["gamma"] + 1
+    passes = NOTED["kernels"]["verification"]
+    assert passes["linear"][1] > 1.6 and passes["packed"][1] < 1  # "two thirds more … no more at all"
+
+
+def test_tokens_and_speed_rank_in_opposite_order():
+    rows = [r for r in reader.table("specbench_leaderboard.csv") if r["target"] == "Vicuna-7B-v1.3"]
+    found = {(r["gpu"], r["method"]): (float(r["mean_tokens_per_step"]), float(r["sp_overall"])) for r in rows}
+    for gpu, winner, loser in (("A100", "Recycling", "EAGLE"), ("3090", "EAGLE", "Recycling")):
+        assert found[gpu, winner][1] > found[gpu, loser][1]
+    for method in ("EAGLE", "Recycling"):
+        assert found["A100", method][0] == pytest.approx(found["3090", method][0], rel=0.01)
+    assert found["A100", "Recycling"][0] < found["A100", "EAGLE"][0]  # fewer tokens and faster
+
+
+def test_throughput_moves_less_than_the_time_per_token():
+    for name in (COPY, DRAFT):
+        row = run(name)
+        assert row["speedup_measured_throughput"] < row["speedup_from_ledger"]
+
+
+def test_the_checklist_holds_every_gate_and_objective():
+    text = page("checklist")
+    assert [f"(O{n})" in text for n in range(1, 11)] == [True] * 10
+    assert all(f"**{word}" in text for word in ("Correctness", "Quality", "Latency", "Capacity"))

@@ -69,6 +69,7 @@ def test_page_table_escapes_and_can_be_read_as_text():
     page = table._repr_html_()
     assert "<code>x.json</code>" in page and "1 &lt; 2<br>next" in page and 'data-label="a &lt; b"' in page
     assert 'class="sg-table sg-sortable"' in page and repr(table).startswith("file")
+    assert 'class="sg-table sg-cards"' in PageTable(["a"], [["x"]], cards=True)._repr_html_()
     with pytest.raises(ValueError, match="1 entries for 2 heads"):
         PageTable(["a", "b"], [["x"]])
 
