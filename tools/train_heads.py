@@ -82,7 +82,9 @@ def heads_of(x):
 
 def keys_values(w, i, x, cos, sin):
     """Rotated keys and values (batch, heads, T, head width) of the layer's normed input."""
-    k, v = F.linear(F.rms_norm(x, (D,), w[f"layers.{i}.norm1"], CONFIG["norm_eps"]), w[f"layers.{i}.qkv"][D:]).chunk(2, -1)
+    k, v = F.linear(F.rms_norm(x, (D,), w[f"layers.{i}.norm1"], CONFIG["norm_eps"]), w[f"layers.{i}.qkv"][D:]).chunk(
+        2, -1
+    )
     return rotate(heads_of(k), cos, sin), heads_of(v)
 
 
@@ -91,7 +93,9 @@ def layer(w, i, x, keys, values, mask, cos, sin):
     q = F.linear(F.rms_norm(x, (D,), w[f"layers.{i}.norm1"], CONFIG["norm_eps"]), w[f"layers.{i}.qkv"][:D])
     mixed = F.scaled_dot_product_attention(rotate(heads_of(q), cos, sin), keys, values, attn_mask=mask)
     x = x + F.linear(mixed.transpose(1, 2).flatten(2), w[f"layers.{i}.out"])
-    gate, up = F.linear(F.rms_norm(x, (D,), w[f"layers.{i}.norm2"], CONFIG["norm_eps"]), w[f"layers.{i}.gate_up"]).chunk(2, -1)
+    gate, up = F.linear(
+        F.rms_norm(x, (D,), w[f"layers.{i}.norm2"], CONFIG["norm_eps"]), w[f"layers.{i}.gate_up"]
+    ).chunk(2, -1)
     return x + F.linear(F.silu(gate) * up, w[f"layers.{i}.down"])
 
 
@@ -117,7 +121,9 @@ def eagle_loss(w, batch, target, generator, third=False, unroll=1):
         out = layer(w, 0, x, torch.cat(keys, 2), torch.cat(values, 2), torch.cat(masks, 1), cos, sin)
         rows = some(generator, 1024, BATCH, n)
         b, s = rows // n, (rows % n).clamp(min=step)
-        total = total + divergence(output(target, out[b, s]), batch.wanted(target, b * (LENGTH + 1) + s + 1)) * 0.8**step
+        total = (
+            total + divergence(output(target, out[b, s]), batch.wanted(target, b * (LENGTH + 1) + s + 1)) * 0.8**step
+        )
         if not third:
             total = total + 0.1 * F.smooth_l1_loss(out[b, s], batch.last[b, s + 1])
         feature = torch.cat((feature[:, :1], out[:, :-1]), dim=1)  # what the head itself says of token t
@@ -210,7 +216,10 @@ def train(kind, args, target):
             p.grad = None
         log.append(loss.item())
         if (step + 1) % 20 == 0:
-            print(f"{kind} {step + 1}/{args.steps} loss {np.mean(log[-20:]):.3f} {time.perf_counter() - begin:.0f} s", flush=True)
+            print(
+                f"{kind} {step + 1}/{args.steps} loss {np.mean(log[-20:]):.3f} {time.perf_counter() - begin:.0f} s",
+                flush=True,
+            )
         if (step + 1) % 50 == 0 or step + 1 == args.steps:
             torch.save({n: p.detach() for n, p in w.items()}, args.work / f"head-{kind}.weights")
 
@@ -219,7 +228,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stages", nargs="+", choices=["features", *LOSS, "export"])
     parser.add_argument("--work", type=Path, required=True, help="folder of train_pair.py with tokens.npz")
-    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -233,8 +242,16 @@ def main():
             train(kind, args, target)
     if "export" in args.stages:
         for kind in LOSS:
-            facts = {"kind": kind, "steps": args.steps, "seed": SEED, "script": "tools/train_heads.py", "licence": "MIT"}
-            save_head(WEIGHTS / f"head-{kind}.safetensors", torch.load(args.work / f"head-{kind}.weights"), as_strings(facts))
+            facts = {
+                "kind": kind,
+                "steps": args.steps,
+                "seed": SEED,
+                "script": "tools/train_heads.py",
+                "licence": "MIT",
+            }
+            save_head(
+                WEIGHTS / f"head-{kind}.safetensors", torch.load(args.work / f"head-{kind}.weights"), as_strings(facts)
+            )
 
 
 if __name__ == "__main__":

@@ -1,19 +1,212 @@
-"""Drafting heads that read the frozen target's features: EAGLE-style, multi-token, and a parallel block."""
+"""Drafting heads that read the frozen target's features: EAGLE-style, multi-token (Medusa, MTP), and a parallel block.
+
+Entry t of a head joins the target's features f_t with the embedding of the token that follows, e_{t+1}; it stands for
+all that is known before token t + 2. The target has passed every token but the last, so entries up to the last but one
+are true. `eagle` goes on from its own features, one step a token; `multi` reads all its tokens off one entry; `block`
+drafts them side by side in one pass that looks at all entries (DFlash).
+"""
 
 from pathlib import Path
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 
+from specgain.lab.loop import Proposal
+from specgain.lab.model import Cache, Config, Model, WeightsError
 from specgain.lab.pair import WEIGHTS, sha256
+from specgain.lab.sampling import GREEDY
+from specgain.lab.tensors import read_tensors
 
 TAPS = (1, 4, 7)  # the layers whose outputs a head may read; the last one is the target's own last layer
 LAYERS = {"eagle": 1, "eagle3": 1, "multi": 0, "block": 2}  # transformer layers of each kind of head
 BLOCK = 8  # tokens that the multi-token heads and the block draft at most
 
 
+class Tapped(Model):
+    """The target itself, but it keeps the features of every token it passes, for the heads: `features[row, slot]`."""
+
+    def __init__(self, target):
+        self.__dict__.update(target.__dict__)
+        self.cache = None
+
+    def hidden(self, tokens, cache, widths=None, tree=None, taps=None, inputs=None):
+        """As `Model.hidden`."""
+        own = dict.fromkeys((*TAPS, *(taps or ())))
+        x, place = super().hidden(tokens, cache, widths, tree, own, inputs)
+        if cache is not self.cache:
+            shape = (len(cache.length), cache.capacity, len(TAPS) * self.config.width)
+            self.cache, self.features = cache, torch.zeros(shape, dtype=self.dtype, device=self.device)
+        self.features[place.rows, place.slots] = torch.cat([own[layer] for layer in TAPS], dim=1)
+        if taps is not None:
+            taps.update({layer: own[layer] for layer in taps})
+        return x, place
+
+
+class Head:
+    """What the kinds share: the entries, and the target's own norm and output head."""
+
+    def __init__(self, kind, weights, target, sample=True):
+        c = target.config
+        context = c.context + BLOCK  # a block may stick out beyond the end of the text
+        config = Config(c.vocab, c.width, c.heads, c.hidden, LAYERS[kind], context, c.rope_base, c.norm_eps)
+        own = {name: w for name, w in weights.items() if name.startswith("layers.")}
+        shared = {"embed": target.embed, "final_norm": target.final_norm}
+        self.model = Model(config, own | shared, target.dtype, target.kernel, target.device)
+        self.extra = {n: w.to(target.device, target.dtype) for n, w in weights.items() if n not in own}
+        self.target, self.vocab, self.sample, self.batch, self.kind = target, c.vocab, sample, None, kind
+
+    def begin(self, batch, rows):
+        """Read the entries of the new prompts, all but the last one."""
+        if batch is not self.batch:
+            self.batch, self.true = batch, [0] * len(batch.length)
+            slots, capacity = batch.text.shape
+            self.cache = Cache(self.model, slots, capacity + BLOCK) if LAYERS[self.kind] else None
+        for row in rows:
+            self.true[row] = 0
+        feed = [max(0, batch.length[r] - 2) if r in rows else 0 for r in range(len(batch.length))]
+        if max(feed):
+            self._read(batch, feed)
+
+    def _known(self, batch, wanted):
+        """Read all entries that became true and return the last output (rows that draft, width)."""
+        feed = [n - 1 - true if w else 0 for n, true, w in zip(batch.length, self.true, wanted, strict=True)]
+        if min(n for n, w in zip(batch.length, wanted, strict=True) if w) < 2:
+            raise ValueError("a head needs prompts of two or more tokens: it reads the features of what came before")
+        x = self._read(batch, feed)
+        return x[np.cumsum([f for f in feed if f]) - 1]
+
+    def _entries(self, batch, rows, slots):
+        """What the head reads of entries (rows[i], slots[i]): (entries, width)."""
+        features, width = self.target.features[rows, slots], self.target.config.width
+        features = F.linear(features, self.extra["fuse"]) if "fuse" in self.extra else features[:, -width:]
+        following = batch.tokens[rows.cpu(), slots.cpu() + 1].to(rows.device)
+        return self._join(features, self.target.embed[following])
+
+    def _join(self, features, embedded):
+        return F.linear(torch.cat((features, embedded), dim=1), self.extra["join"])
+
+
+class EagleHead(Head):
+    """One layer that predicts the next feature, token by token, from true features and then from its own."""
+
+    def _read(self, batch, feed):
+        self.cache.length = list(self.true)  # what it drafted from its own features gives way to the true ones
+        shape = torch.zeros(len(feed), max(feed), dtype=torch.long, device=self.model.device)
+        x, _ = self.model.hidden(
+            shape, self.cache, feed, inputs=lambda place: self._entries(batch, place.rows, place.slots)
+        )
+        self.true = list(self.cache.length)
+        return x
+
+    @torch.inference_mode()
+    def propose(self, batch, wanted, sampling, rng):
+        """Return the `Proposal` of `wanted[row]` tokens, one pass of the head for each."""
+        sampling, device = sampling if self.sample else GREEDY, self.model.device
+        last, probs = self._known(batch, wanted), []
+        tokens = torch.zeros(len(wanted), max(wanted), dtype=torch.long)
+        rows = [r for r, w in enumerate(wanted) if w]
+        for i in range(max(wanted)):
+            chosen, q = sampling.choose(self.model.logits(last), rng)
+            tokens[rows, i] = chosen.cpu()
+            probs.append(q if q is None else _spread(q, rows, len(wanted)))
+            going = [k for k, r in enumerate(rows) if wanted[r] > i + 1]
+            rows = [rows[k] for k in going]
+            if rows:
+                own = self._join(last[going], self.target.embed[chosen[going]])
+                step = [int(r in rows) for r in range(len(wanted))]
+                last, _ = self.model.hidden(
+                    tokens[:, i : i + 1].to(device), self.cache, step, inputs=lambda place, own=own: own
+                )
+        return Proposal(tokens, wanted, None if probs[0] is None else torch.stack(probs, dim=1))
+
+
+class _OnePass(Head):
+    """Heads that draft all tokens at once; at most BLOCK."""
+
+    @torch.inference_mode()
+    def propose(self, batch, wanted, sampling, rng):
+        """Return the `Proposal` of `wanted[row]` tokens, at most BLOCK, from one pass."""
+        sampling, wanted = sampling if self.sample else GREEDY, [min(w, BLOCK) for w in wanted]
+        n, rows = max(wanted), [r for r, w in enumerate(wanted) if w]
+        x = self._outputs(self._known(batch, wanted), rows, n)  # (rows · n, width)
+        chosen, q = sampling.choose(self.model.logits(x), rng)
+        tokens = torch.zeros(len(wanted), n, dtype=torch.long)
+        tokens[rows] = chosen.view(len(rows), n).cpu()
+        return Proposal(tokens, wanted, q if q is None else _spread(q.view(len(rows), n, -1), rows, len(wanted)))
+
+
+class MultiHead(_OnePass):
+    """A small residual matrix for each place of the draft, all reading the last entry."""
+
+    def _read(self, batch, feed):
+        rows = torch.tensor([r for r, f in enumerate(feed) if f])
+        for r in rows.tolist():
+            self.true[r] += feed[r]
+        x = self._entries(batch, rows, torch.tensor([self.true[r] - 1 for r in rows]))
+        return x.repeat_interleave(torch.tensor([f for f in feed if f]), dim=0)  # one line per entry, as the others do
+
+    def _outputs(self, last, rows, n):
+        moved = F.silu(F.linear(last, self.extra["heads"][: n * last.shape[1]])).view(len(last), n, -1)
+        return (last[:, None] + moved).flatten(0, 1)
+
+
+class BlockHead(_OnePass):
+    """Layers in which the places of the draft look at all entries and at each other, in one pass."""
+
+    def _read(self, batch, feed):
+        cache = self.cache
+        cache.length = list(self.true)
+        place = cache.place(max(feed), feed)
+        x = self._entries(batch, place.rows, place.slots)
+        c, cos, sin = (
+            self.model.config,
+            self.model.cos[place.positions][:, None],
+            self.model.sin[place.positions][:, None],
+        )
+        for i, (norm, qkv, *_) in enumerate(self.model.layers):  # the entries give keys and values to every layer
+            heads = qkv(self.model._norm(x, norm)).view(len(x), -1, c.head_width)
+            _, keys, values = heads.split((c.heads, c.kv_heads, c.kv_heads), dim=1)
+            cache.write(i, self.model._rotate(keys, cos, sin), values, place)
+        cache.advance(max(feed), feed)
+        self.true = list(cache.length)
+        return x
+
+    def _outputs(self, last, rows, n):
+        shape = torch.zeros(len(self.true), n, dtype=torch.long, device=self.model.device)
+        x = (last[:, None] + self.extra["places"][:n]).flatten(0, 1)
+        whole = _spread(x.view(len(rows), n, -1), rows, len(self.true)).flatten(0, 1)
+        square = (torch.arange(n), torch.ones(n, n, dtype=torch.bool))  # every place sees every other
+        x, _ = self.model.hidden(shape, self.cache, tree=square, inputs=lambda place: whole)
+        self.cache.length = list(self.true)
+        return x.view(len(self.true), n, -1)[rows].flatten(0, 1)
+
+
+KINDS = {"eagle": EagleHead, "eagle3": EagleHead, "multi": MultiHead, "block": BlockHead}
+
+
+def load_head(kind, target, folder=WEIGHTS, sample=True):
+    """Return the head of this kind, for a `Tapped` target. WeightsError if it was trained on another target."""
+    if kind not in KINDS:
+        raise ValueError(f"head {kind!r} unknown; there are {', '.join(KINDS)}")
+    path = Path(folder) / f"head-{kind}.safetensors"
+    weights, metadata = read_tensors(path)
+    if metadata.get("target_sha256") != sha256(Path(folder) / "target.safetensors"):
+        raise WeightsError(f"{path.name} was trained on another target than the one in {Path(folder).name}")
+    return KINDS[kind](kind, weights, target, sample)
+
+
 def save_head(path, weights, metadata):
     """Write a head as float16 safetensors, with the hash of the target that it was trained on."""
     from safetensors.torch import save_file
 
-    metadata = metadata | {"target_sha256": sha256(Path(WEIGHTS) / "target.safetensors")}
+    metadata = metadata | {"target_sha256": sha256(WEIGHTS / "target.safetensors")}
     save_file({name: w.detach().to(torch.float16).contiguous() for name, w in weights.items()}, path, metadata)
+
+
+def _spread(values, rows, total):
+    if len(rows) == total:
+        return values
+    whole = values.new_zeros(total, *values.shape[1:])
+    whole[rows] = values
+    return whole

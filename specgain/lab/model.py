@@ -186,7 +186,7 @@ class Model:
             for name in names
         ]  # fmt: skip
         half = config.head_width // 2
-        angles = torch.arange(config.context)[:, None] * config.rope_base ** (-torch.arange(half) / half)
+        angles = torch.arange(config.context)[:, None] * (1 / config.rope_base ** (torch.arange(half) / half))
         self.cos = torch.cat((angles.cos(), angles.cos()), dim=1).to(self.device, dtype)
         self.sin = torch.cat((-angles.sin(), angles.sin()), dim=1).to(self.device, dtype)
 
@@ -202,15 +202,16 @@ class Model:
         return logits.view(place.batch, place.n, -1) if widths is None else logits
 
     @torch.inference_mode()
-    def hidden(self, tokens, cache, widths=None, tree=None, taps=None):
+    def hidden(self, tokens, cache, widths=None, tree=None, taps=None, inputs=None):
         """Return (the last layer's output (tokens there, width), the `Place`); see `__call__` and `Cache.place`.
 
+        `inputs`, a function of the `Place`, replaces the embedding of `tokens`, of which then only the shape counts.
         A dict `taps` {layer: None} is filled with the output of those layers; layer −1 is the embedding.
         """
         c, n = self.config, tokens.shape[1]
         place = cache.place(n, widths, tree)
         cos, sin = self.cos[place.positions][:, None], self.sin[place.positions][:, None]  # (tokens, 1, head width)
-        x = self.embed[place.unpad(tokens)]
+        x = self.embed[place.unpad(tokens)] if inputs is None else inputs(place)
         for i, (norm1, qkv, out, norm2, gate_up, down, qk_norm) in enumerate(self.layers):
             if taps is not None and i - 1 in taps:
                 taps[i - 1] = x
@@ -303,14 +304,14 @@ def _read_config(name, metadata):
         raise WeightsError(f"{name} has format {metadata.get('format')!r}; this version reads {FORMAT!r}")
     try:
         config = Config(**json.loads(metadata["config"]))
-        _check_config(config)
+        check_config(config)
         return config
     except (KeyError, TypeError, ValueError) as error:
         known = ", ".join(field.name for field in fields(Config))
         raise WeightsError(f"{name}: the header's config is unusable ({error}); it must hold {known}") from error
 
 
-def _check_config(config):
+def check_config(config):
     for name, value in asdict(config).items():
         if name in ("qk_norm", "tied"):
             if not isinstance(value, bool):

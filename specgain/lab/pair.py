@@ -92,6 +92,7 @@ def sha256(path):
 
 
 def weights_hash(folder=WEIGHTS):
-    """Return one short digest over all weight, tokenizer and prompt files of a folder."""
-    files = sorted(p for p in Path(folder).iterdir() if p.suffix in (".safetensors", ".json"))
+    """Return one short digest over the pair's weight, tokenizer and prompt files; heads name their target themselves."""
+    kept = (p for p in Path(folder).iterdir() if p.suffix in (".safetensors", ".json"))
+    files = sorted(p for p in kept if not p.name.startswith("head-"))
     return hashlib.sha256("".join(p.name + sha256(p) for p in files).encode()).hexdigest()[:16]

@@ -1,0 +1,134 @@
+"""The drafting heads: exact output, guesses equal to a plain recomputation over whole sequences, foreign targets refused."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from specgain.lab import heads
+from specgain.lab.heads import BLOCK, KINDS, LAYERS, Head, Tapped, load_head
+from specgain.lab.loop import generate
+from specgain.lab.model import Cache, Config, Model, WeightsError
+from specgain.lab.sampling import Sampling
+
+CONFIG = Config(61, 32, 4, 48, 8, context=96)
+D = CONFIG.width
+
+
+def head_weights(kind, seed, target):
+    """Random weights that make a head agree with the target now and then: its layers are the target's last ones."""
+    generator = torch.Generator().manual_seed(seed)
+    weights = {"join": torch.cat((torch.eye(D), torch.randn(D, D, generator=generator) * 0.05), 1)}
+    for i in range(LAYERS[kind]):
+        for part in ("norm1", "qkv", "out", "norm2", "gate_up", "down"):
+            weights[f"layers.{i}.{part}"] = target[f"layers.{8 - LAYERS[kind] + i}.{part}"]
+    if kind == "eagle3":
+        weights["fuse"] = torch.cat((torch.zeros(D, 2 * D), torch.eye(D)), 1)
+    if kind == "multi":
+        weights["heads"] = torch.randn(BLOCK * D, D, generator=generator) * 0.1
+    if kind == "block":
+        weights["places"] = torch.randn(BLOCK, D, generator=generator)
+    return weights
+
+
+@pytest.fixture(scope="module")
+def target_weights(make_weights):
+    return make_weights(CONFIG, seed=3)
+
+
+@pytest.fixture(params=KINDS)
+def pair(request, target_weights):
+    target = Tapped(Model(CONFIG, target_weights, torch.float64))
+    return target, KINDS[request.param](request.param, head_weights(request.param, 5, target_weights), target)
+
+
+PROMPTS = [[5, 7, 11, 2], [1, 2], [9, 8, 7, 6, 5, 4, 3], [33, 60, 2]]
+
+
+def test_greedy_output_is_that_of_plain_decoding(pair):
+    target, head = pair
+    plain = [o.tokens for o in generate(target, PROMPTS, 24).outputs]
+    accepted = 0
+    for gamma in (1, 3, BLOCK):
+        for rows in (1, 2, 4):
+            run = generate(target, PROMPTS, 24, head, gamma, rows=rows)
+            assert [o.tokens for o in run.outputs] == plain
+            accepted += sum(sum(o.log.accepted) for o in run.outputs)
+    assert accepted > 0
+
+
+def test_a_batch_drafts_what_each_request_alone_would(pair):
+    target, head = pair
+    alone = [generate(target, [p], 20, head, 4).outputs[0].log.accepted for p in PROMPTS]
+    together = [o.log.accepted for o in generate(target, PROMPTS, 20, head, 4, rows=3).outputs]
+    assert alone == together
+
+
+def test_sampling_runs_and_repeats(pair):
+    target, head = pair
+    runs = [generate(target, PROMPTS, 12, head, 3, sampling=Sampling(1.0), seed=s) for s in (1, 1)]
+    assert [o.tokens for o in runs[0].outputs] == [o.tokens for o in runs[1].outputs]
+
+
+def test_a_longer_draft_than_the_block_is_cut_to_it(target_weights):
+    target = Tapped(Model(CONFIG, target_weights, torch.float64))
+    head = KINDS["multi"]("multi", head_weights("multi", 5, target_weights), target)
+    assert max(generate(target, PROMPTS[:1], 30, head, BLOCK + 5).outputs[0].log.drafted) == BLOCK
+
+
+def test_eagle_equals_its_definition(target_weights):
+    """The first guesses of a round, recomputed over the whole sequence without any cache."""
+    target = Tapped(Model(CONFIG, target_weights, torch.float64))
+    weights = head_weights("eagle", 5, target_weights)
+    head = KINDS["eagle"]("eagle", weights, target)
+    text = [5, 7, 11, 2, 40, 41, 3]
+    taps = {7: None}
+    target.hidden(torch.tensor([text]), Cache(target), taps=taps)
+    features = list(taps[7][:-1])  # the last token has not passed the target
+    guesses, known = [], list(text)
+    for _ in range(4):
+        entries = torch.stack([
+            F.linear(torch.cat((f, target.embed[t])), weights["join"].double())
+            for f, t in zip(features, known[1:], strict=True)
+        ])  # fmt: skip
+        shape = torch.zeros(1, len(entries), dtype=torch.long)
+        x, _ = head.model.hidden(shape, Cache(head.model), inputs=lambda place, entries=entries: entries)
+        guesses.append(int(head.model.logits(x[-1:]).argmax()))
+        features.append(x[-1])
+        known.append(guesses[-1])
+    run = generate(target, [text], 6, Recording(head), 4)
+    assert run.outputs[0].log.drafted[0] == 4 and head.first == guesses
+
+
+class Recording:
+    """A head that notes its first proposal."""
+
+    def __init__(self, head):
+        self.head, self.vocab = head, head.vocab
+
+    def begin(self, batch, rows):
+        self.head.begin(batch, rows)
+
+    def propose(self, *arguments):
+        proposal = self.head.propose(*arguments)
+        if not hasattr(self.head, "first"):
+            self.head.first = proposal.tokens[0].tolist()
+        return proposal
+
+
+def test_a_prompt_of_one_token_is_refused(pair):
+    target, head = pair
+    with pytest.raises(ValueError, match="a head needs prompts of two or more tokens"):
+        generate(target, [[3]], 5, head, 2)
+
+
+def test_foreign_targets_and_unknown_heads_are_refused(pair, tmp_path, monkeypatch):
+    target, _ = pair
+    (tmp_path / "target.safetensors").write_bytes(b"one target")
+    monkeypatch.setattr(heads, "WEIGHTS", tmp_path)
+    heads.save_head(tmp_path / "head-eagle.safetensors", {"join": torch.zeros(2, 4)}, {})
+    (tmp_path / "target.safetensors").write_bytes(b"another")
+    with pytest.raises(WeightsError, match="head-eagle.safetensors was trained on another target"):
+        load_head("eagle", target, tmp_path)
+    with pytest.raises(ValueError, match="head 'best' unknown; there are eagle"):
+        load_head("best", target, tmp_path)
+    assert issubclass(KINDS["block"], Head)
