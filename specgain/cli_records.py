@@ -278,7 +278,10 @@ def gates(
     finish(found.to_json(), as_json, found.to_markdown(), cannot_tell=found.verdict == library.INSUFFICIENT)
 
 
-def recipe(engine: Annotated[str, typer.Argument(help="vllm, sglang, llama.cpp or own-loop.")], as_json: Json = False):
+def recipe(
+    engine: Annotated[str, typer.Argument(help="vllm, sglang, tensorrt-llm, llama.cpp or own-loop.")],
+    as_json: Json = False,
+):
     """Show how to record an honest comparison with an engine: commands to copy."""
     from specgain.recipes import recipe as recipe_for
 

@@ -3,7 +3,8 @@
 The rules are the same everywhere: one change between the sides; fresh servers; a warm-up with other prompts; the sides
 take turns; at least three runs each; the real mix of prompts at the load that matters; greedy or the same sampling.
 
-Flags: documentation of `vllm bench serve` and `vllm serve` 0.32.0; SGLang's Bench Serving Guide; tools/server of llama.cpp.
+Flags: documentation of `vllm bench serve` and `vllm serve` 0.32.0; SGLang's Bench Serving Guide;
+tensorrt_llm/bench/benchmark/throughput.py (NVIDIA/TensorRT-LLM at 000a01d); tools/server of llama.cpp.
 """
 
 from specgain.records.source import RecordError
@@ -43,6 +44,17 @@ python -m sglang.bench_serving --backend sglang --port 30000 --dataset-name shar
 
 specgain compare --plain plain.*.jsonl --spec spec.*.jsonl"""
 
+TENSORRT = """\
+# plain
+trtllm-bench --model MODEL throughput --dataset prompts.jsonl --backend pytorch --streaming --concurrency 8 --warmup 8 \\
+  --request_json plain.N.json
+# speculative: speculation.yaml holds speculative_config with decoding_type, max_draft_len and what the method needs
+trtllm-bench --model MODEL throughput --dataset prompts.jsonl --backend pytorch --streaming --concurrency 8 --warmup 8 \\
+  --extra_llm_api_options speculation.yaml --request_json spec.N.json
+
+# give compare the requests, not --report_json beside them: that would count the same run twice
+specgain compare --plain plain.*.json --spec spec.*.json"""
+
 LLAMACPP = """\
 # plain
 llama-server -m TARGET.gguf --port 8080 -lv 4 > plain.N.log 2>&1
@@ -59,7 +71,7 @@ The last round of a request that a limit or EOS cut: add "truncated_by": "max_ne
 
 specgain compare --plain plain.*.jsonl --spec spec.*.jsonl"""
 
-RECIPES = {"vllm": VLLM, "sglang": SGLANG, "llama.cpp": LLAMACPP, "own-loop": LOOP}
+RECIPES = {"vllm": VLLM, "sglang": SGLANG, "tensorrt-llm": TENSORRT, "llama.cpp": LLAMACPP, "own-loop": LOOP}
 
 
 def recipe(engine):

@@ -36,6 +36,7 @@ MANY = (
     (mlx.is_timings, mlx.responses),
     (llamacpp.is_timings, llamacpp.responses),
     (lmstudio.is_response, lmstudio.responses),
+    (tensorrt_llm.is_request, tensorrt_llm.requests),
     (instrumented.is_round, instrumented.rounds),
 )
 EACH = (

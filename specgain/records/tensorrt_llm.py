@@ -1,14 +1,17 @@
-"""What TensorRT-LLM's benchmark writes: the JSON of `trtllm-bench … throughput --report_json`.
+"""What TensorRT-LLM's benchmark writes: the JSON of `trtllm-bench … throughput --report_json` and `--request_json`.
 
-Layout and definitions: tensorrt_llm/bench/dataclasses/reporting.py (NVIDIA/TensorRT-LLM at 0249976). Its
-`decoding_stats` are computed, not counted: per request `accepted = tokens − iterations`, `drafted = max_draft_len ·
+Layout and definitions: tensorrt_llm/bench/dataclasses/reporting.py and statistics.py (NVIDIA/TensorRT-LLM at 0249976 and
+385626d; times in ns). `decode_iteration` numbers a request's passes from 0, the one that makes its first token. The
+report's `decoding_stats` are computed, not counted: per request `accepted = tokens − iterations`, `drafted = max_draft_len ·
 iterations`, `acceptance length = tokens / iterations`, where both counts hold the first token and the pass that made it,
 and every round is taken for a full draft. So the printed length is drawn towards 1, and tokens and iterations are
 recovered from the averages, which are sums over the number of requests.
 """
 
+import hashlib
+
 from specgain.records.source import RecordError, count, real
-from specgain.records.summary import Record, check
+from specgain.records.summary import Record, Request, check
 
 PERCENTILES = {"average": "mean", "p50": "median", "p90": "p90", "p95": "p95", "p99": "p99", "maximum": "max"}
 COUNTED = "counters: what trtllm-bench prints of drafts is computed from tokens and iterations"
@@ -40,6 +43,44 @@ def bench(value, name):
     record.workload = {"num_prompts": requests, "dataset": (value.get("dataset") or {}).get("dataset_path")}
     if value.get("decoding_stats") is not None:
         _rounds(record, value["decoding_stats"], requests, tokens)
+    for key in (
+        "drafted",
+        "accepted",
+        "pooled_acceptance",
+        "survival",
+        "conditional",
+        "committed_length_drafting_rounds",
+    ):
+        record.missing[key] = COUNTED
+    return check(record)
+
+
+REQUEST = {"decode_iteration", "first_token_timestamp", "end_timestamp", "output_tokens"}
+
+
+def is_request(value):
+    """Return True for one request of --request_json."""
+    return isinstance(value, dict) and REQUEST <= set(value)
+
+
+def requests(values, name):
+    """Return the one Record of the requests of a run: tokens, rounds and time after the first token of each."""
+    record = Record("TensorRT-LLM", "trtllm-bench-requests", aggregation="per request, pooled by counts", name=name)
+    for value in values:
+        tokens, rounds = (count(value[key], key) for key in ("output_tokens", "decode_iteration"))
+        first, end = (count(value[key], key) for key in ("first_token_timestamp", "end_timestamp"))
+        if tokens < 1 or not rounds <= tokens - 1 or end < first or (tokens > 1 and not rounds):
+            raise RecordError(
+                f"{name}: {tokens} tokens in {rounds + 1} passes from {first} to {end} ns contradict each other"
+            )
+        record.requests.append(Request(tokens - 1, (end - first) / 1e9, rounds))
+        if isinstance(value.get("output"), str):
+            record.outputs.append(hashlib.sha256(value["output"].encode("utf-8", "replace")).hexdigest()[:16])
+    record.rounds_all, record.committed = (sum(getattr(r, k) for r in record.requests) for k in ("rounds", "tokens"))
+    record.decode_seconds = sum(r.seconds for r in record.requests)
+    record.details = {"requests": len(values), "generation_tokens": record.committed + len(values)}
+    if record.committed > record.rounds_all:
+        record.rounds, record.drafting_known = record.rounds_all, False
     for key in (
         "drafted",
         "accepted",

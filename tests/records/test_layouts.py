@@ -334,6 +334,36 @@ def test_tensorrt_llm_reports_that_contradict_themselves(summarise, changes, mes
         summarise(json.dumps(trtllm(**changes)))
 
 
+def trt_requests(rounds, ms_per_round):
+    """Return the requests of --request_json: 31 tokens each after the first, in so many rounds."""
+    return [
+        {"id": i, "num_input_tokens": 20, "start_timestamp": 10**12, "first_token_timestamp": 10**12 + 10**7,
+         "end_timestamp": 10**12 + 10**7 + round((rounds + i % 3) * ms_per_round * 1e6), "decode_iteration": rounds + i % 3,
+         "error_tokens": 0, "output": f"text {i}", "output_tokens": 32}
+        for i in range(12)
+    ]  # fmt: skip
+
+
+def test_tensorrt_llm_requests_give_an_interval(tmp_path):
+    (tmp_path / "spec.json").write_text(json.dumps(trt_requests(14, 12.0)))
+    plain = [row | {"decode_iteration": 31, "end_timestamp": row["first_token_timestamp"] + 31 * 10**7}
+             for row in trt_requests(31, 10.0)]  # fmt: skip
+    (tmp_path / "plain.json").write_text(json.dumps(plain))
+    found = compare([tmp_path / "plain.json"], [tmp_path / "spec.json"])
+    assert found.verdict == "faster" and found.committed_length == pytest.approx(12 * 31 / (12 * 15))
+    assert found.t_decode == pytest.approx(0.010) and found.t_round == pytest.approx(0.012)
+    assert "outputs-differ" not in {w.code for w in found.warnings} and found.to_json()["requests"]["spec"] == 12
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"decode_iteration": 40}, {"output_tokens": 0}, {"end_timestamp": 5}, {"decode_iteration": 0}]
+)
+def test_tensorrt_llm_requests_that_contradict_themselves(summarise, wrong):
+    rows = trt_requests(14, 12.0)
+    with pytest.raises(RecordError, match="contradict each other"):
+        summarise(json.dumps([rows[0] | wrong, *rows[1:]]))
+
+
 MLC = json.loads((LAYOUTS / "mlc_engine_metrics.json").read_text())
 
 
