@@ -45,7 +45,7 @@ class StaticCache(Cache):
 
     def __init__(self, model, batch, capacity):
         super().__init__(model, batch, capacity)
-        self.span, self.mix = capacity, {}
+        self.span, self.mix, self.group = capacity, {}, model.config.heads // model.config.kv_heads
 
     def place(self, n, widths=None, tree=None):
         """Return the `Place` of the next n tokens. Past the capacity all share the last slot, which no real token needs."""
@@ -54,8 +54,16 @@ class StaticCache(Cache):
         batch, device = len(self.length), self.keys.device
         slots = (self.length[:, None] + torch.arange(n, device=device)).clamp(max=self.capacity - 1)
         rows = torch.arange(batch, device=device)[:, None].expand(batch, n).flatten()
-        mask, mix = self._mask(slots, self.span, None, None), self.mix.get(n, F.scaled_dot_product_attention)
-        return Place(batch, n, rows, None, slots.flatten(), slots.flatten(), None, self.span, mask, mix=mix)
+        return Place(
+            batch, n, rows, None, slots.flatten(), slots.flatten(), None, self.span, None, mix=self._mix(slots)
+        )
+
+    def _mix(self, slots):
+        """Return the attention of this pass. Its mask is made once, as numbers to add, and serves all layers."""
+        hidden = ~self._mask(slots, self.span, None, None).repeat(1, 1, self.group, 1)
+        bias = torch.zeros(hidden.shape, dtype=self.keys.dtype, device=hidden.device).masked_fill_(hidden, -torch.inf)
+        attention = self.mix.get(slots.shape[1], F.scaled_dot_product_attention)
+        return lambda queries, keys, values, attn_mask: attention(queries, keys, values, attn_mask=bias)
 
     def advance(self, n, widths=None):
         """Count the tokens of a prefill; on the device each pass sets `length` itself."""
@@ -92,11 +100,22 @@ class GraphLoop:
 
     `capacity` is the longest text, prompt included, and `gamma` the greatest speculation length. `dial`, conditional
     acceptances a_1 … a_gamma, replaces the verdict: the guesses are verified and then kept with these chances, for
-    timing models whose weights are random.
+    timing models whose weights are random. With `capture=False` the phases run as they are on CUDA too.
     """
 
     def __init__(
-        self, target, draft=None, rows=1, capacity=None, gamma=8, *, eos=None, sampling=GREEDY, dial=None, seed=0
+        self,
+        target,
+        draft=None,
+        rows=1,
+        capacity=None,
+        gamma=8,
+        *,
+        eos=None,
+        sampling=GREEDY,
+        dial=None,
+        seed=0,
+        capture=True,
     ):
         self.target, self.draft = target, getattr(draft, "model", draft)
         self.rows, self.gamma, self.eos, self.sampling = batch_bucket(rows), _checks.gamma(gamma), eos, sampling
@@ -113,7 +132,7 @@ class GraphLoop:
         self.dial = None if dial is None else torch.tensor(dial, dtype=torch.float32, device=device)
         self.rng = torch.Generator(device).manual_seed(seed)
         self.clock, self.phases, self.buffers = Clock(device), {}, {}
-        self.pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+        self.pool = torch.cuda.graph_pool_handle() if capture and device.type == "cuda" else None
 
     @torch.inference_mode()
     def generate(self, prompts, max_tokens, gamma=0):
@@ -291,8 +310,10 @@ class GraphLoop:
             ]
             if self.device.type == "cuda":
                 self._choose_attention(gamma, span)
+            if self.pool:
                 bodies = [body if body is _nothing else self._capture(body) for body in bodies]
             self.phases[gamma, span] = bodies
+            self.clock.marks.clear()  # the time of a capture belongs to no round
         return self.phases[gamma, span]
 
     def _buffers(self, gamma):
@@ -346,10 +367,11 @@ def split_attention(queries, keys, values, attn_mask, chunk=1024):
     """Return attention by matrix products, the sum over the values cut into pieces of `chunk` slots.
 
     A fused kernel gives one block of the GPU to each head of each row. A long context at batch 1 then keeps a handful of
-    its hundred processors busy; here the pieces share the work. Shapes as F.scaled_dot_product_attention.
+    its hundred processors busy; here the pieces share the work. Shapes as F.scaled_dot_product_attention;
+    `attn_mask` is added to the scores.
     """
     scores = (queries * queries.shape[-1] ** -0.5) @ keys.transpose(-1, -2)
-    weights = scores.masked_fill_(~attn_mask, -torch.inf).softmax(dim=-1)
+    weights = scores.add_(attn_mask).softmax(dim=-1)
     chunk = chunk if weights.shape[-1] % chunk == 0 else weights.shape[-1]
     parts = weights.unflatten(-1, (-1, chunk)).transpose(2, 3) @ values.unflatten(-2, (-1, chunk))
     return parts.sum(dim=2)
@@ -362,7 +384,7 @@ def faster_attention(model, cache, n, span, calls=5, most_bytes=4e9):
     if model.device.type != "cuda" or batch * c.kv_heads * rows * span * cache.keys.element_size() > most_bytes:
         return F.scaled_dot_product_attention
     queries = torch.randn(batch, c.kv_heads, rows, c.head_width, dtype=model.dtype, device=model.device)
-    mask = torch.ones(batch, 1, rows, span, dtype=torch.bool, device=model.device)
+    mask = torch.zeros(batch, 1, rows, span, dtype=model.dtype, device=model.device)
     keys, values = (store[0, :, :, :span] for store in (cache.keys, cache.values))
     seconds = {}
     for attention in (F.scaled_dot_product_attention, split_attention):

@@ -146,7 +146,8 @@ def test_attention_in_pieces_is_attention(span):
     queries, keys, values = (torch.randn(2, 3, n, 8, generator=generator, dtype=torch.float64) for n in (5, span, span))
     mask = (torch.arange(span) < torch.tensor([[700], [span]]))[:, None, None].expand(2, 1, 5, span)
     expected = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
-    assert torch.allclose(split_attention(queries, keys, values, attn_mask=mask), expected, atol=1e-12)
+    bias = torch.zeros(mask.shape, dtype=torch.float64).masked_fill(~mask, -torch.inf)
+    assert torch.allclose(split_attention(queries, keys, values, attn_mask=bias), expected, atol=1e-12)
 
 
 def test_another_attention_can_be_put_in(pairs):
