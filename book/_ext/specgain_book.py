@@ -9,9 +9,11 @@
 6. The theorem index says which pages use a theorem.
 7. A screen reader reads the bibliography as a list.
 8. The pages of the library list every public module, and the docstrings' few marks become reStructuredText.
+9. A page says what it is about to search engines and to whoever gets its link; with a real address there is a sitemap.
 """
 
 import hashlib
+import html
 import importlib.util
 import json
 import pkgutil
@@ -253,6 +255,42 @@ def _mark(part):
     return f":eq:`{part[5:-1]}`" if part.startswith("{eq}") else f"\\ ``{part[1:-1].strip()}``\\ "
 
 
+# --- 9. for search engines and shared links ---------------------------------------------------------------------------------
+
+
+def description(doctree, longest=200):
+    """Return the first paragraph of a page as one line, cut at a word if it is longer; "" without one."""
+    paragraphs = (p for p in doctree.findall(nodes.paragraph) if not isinstance(p.parent, nodes.list_item))
+    text = " ".join(next((p.astext() for p in paragraphs), "").split())
+    return text if len(text) <= longest else text[:longest].rsplit(" ", 1)[0] + " …"
+
+
+def describe_page(app, pagename, templatename, context, doctree):
+    """Add the description and the Open Graph data of a page; its address only where the book has one."""
+    if doctree is None:
+        return
+    title = html.unescape(re.sub("<[^>]+>", "", context.get("title", "")))
+    found = {"title": title, "description": description(doctree), "type": "article", "site_name": app.config.html_title}
+    if app.config.html_baseurl:
+        found["url"] = app.config.html_baseurl.rstrip("/") + "/" + app.builder.get_target_uri(pagename)
+    tags = [f'<meta property="og:{key}" content="{html.escape(text)}">' for key, text in found.items() if text]
+    if found["description"]:
+        tags.append(f'<meta name="description" content="{html.escape(found["description"])}">')
+    context["metatags"] = context.get("metatags", "") + "\n".join(tags)
+
+
+def write_sitemap(app, exception):
+    """Write sitemap.xml, and robots.txt that names it, if the book has an address."""
+    base = app.config.html_baseurl.rstrip("/")
+    if exception is None and app.builder.format == "html" and base:
+        pages = [html.escape(f"{base}/{app.builder.get_target_uri(name)}") for name in sorted(app.env.found_docs)]
+        entries = "".join(f"<url><loc>{page}</loc></url>\n" for page in pages)
+        space = "http://www.sitemaps.org/schemas/sitemap/0.9"
+        text = f'<?xml version="1.0" encoding="utf-8"?>\n<urlset xmlns="{space}">\n{entries}</urlset>\n'
+        (Path(app.outdir) / "sitemap.xml").write_text(text, encoding="utf-8")
+        (Path(app.outdir) / "robots.txt").write_text(f"Sitemap: {base}/sitemap.xml\n", encoding="utf-8")
+
+
 def setup(app):
     app.add_config_value("specgain_content_key", "", "env")  # a new key makes Sphinx read every page again
     app.add_directive("used-in", UsedIn)
@@ -264,6 +302,8 @@ def setup(app):
     app.connect("doctree-read", add_facts)
     app.connect("html-page-context", offer_twin)
     app.connect("html-page-context", list_the_works)
+    app.connect("html-page-context", describe_page)
     app.connect("build-finished", copy_mathjax)
     app.connect("build-finished", copy_twins, priority=900)
+    app.connect("build-finished", write_sitemap)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -85,6 +85,15 @@ def test_every_local_link_leads_somewhere(book, page_name):
             assert anchor in places(there), f"{link['href']} has no such place"
 
 
+def test_page_says_what_it_is_about(book, page_name):
+    page = parsed(book, page_name)
+    tags = {tag["property"]: tag["content"] for tag in page.select("meta[property^='og:']")}
+    assert tags["og:title"] == page.select_one("article h1").get_text().removesuffix("#").strip()
+    assert 20 < len(tags["og:description"]) <= 203 and "<" not in tags["og:description"]
+    assert page.select_one("meta[name=description]")["content"] == tags["og:description"]
+    assert "og:url" not in tags and not (book / "sitemap.xml").exists()  # while the address is a placeholder
+
+
 def test_placeholder_addresses_are_nowhere_in_the_book(book, page_name):
     assert "OWNER" not in (book / f"{page_name}.html").read_text(encoding="utf-8")
 
@@ -127,6 +136,11 @@ def test_with_a_real_repository_the_launch_button_opens_the_twin(executable_page
     links = [a["href"] for a in page.select("a[href*='colab.research']")]
     assert links == [f"https://colab.research.google.com/github/someone/specgain/blob/main/book/{executable_page}.ipynb"]
     assert page.select("a[href^='https://github.com/someone/specgain/issues/new']")
+    address = f"https://someone.github.io/specgain/book/{executable_page}.html"
+    assert page.select_one("meta[property='og:url']")["content"] == address
+    sitemap = (tmp_path / "_build" / "html" / "sitemap.xml").read_text(encoding="utf-8")
+    assert f"<loc>{address}</loc>" in sitemap
+    assert "sitemap.xml" in (tmp_path / "_build" / "html" / "robots.txt").read_text(encoding="utf-8")
 
 
 @pytest.fixture
