@@ -132,7 +132,9 @@ class Stream:
         return np.diff(np.asarray(self.times, dtype=float))
 
     def token_gaps(self):
-        """Return one gap per token after the first: the first of a chunk waits, the others wait 0 s.  Sums to the same."""
+        """Return one gap per token after the first: the first of a chunk waits,
+        the others wait 0 s.  Sums to the same as the gaps between chunks.
+        """
         gaps = np.zeros(sum(self.tokens))
         gaps[np.cumsum(self.tokens)[:-1]] = self.chunk_gaps()
         return gaps[1:]
@@ -204,9 +206,11 @@ def smooth(stream, delay, pace):
 
 
 def even_delay(stream, pace):
-    """Return the least delay with which the whole text is shown at `pace` seconds a token without a stall, in seconds.
+    """Return the least delay, in seconds, with which the text is shown at `pace`
+    seconds a token without a stall.
 
-    Token j has to be there at delay + j·pace, so the delay is the most that any token lags behind the pace.
+    Token j has to be there at delay + j·pace, so the delay is the most that any
+    token lags behind the pace.
 
     >>> even_delay(Stream(0.0, 0.0, times=(0.0, 0.3, 0.6), tokens=(1, 3, 3)), pace=0.1)
     0.2

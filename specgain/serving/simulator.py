@@ -447,7 +447,9 @@ class Simulation:
                 accepted[column] = min(record[1], offered[column])
 
     def _commit(self, want, offered, accepted, sampled):
-        """Advance every request by its positions, roll back rejected slots; return the tokens each commits."""
+        """Return the tokens that each request commits: advance all by their positions,
+        roll back the slots of rejected candidates, cut what lies behind the end.
+        """
         s = self._i
         if sampled is None:
             committed = accepted + 1
