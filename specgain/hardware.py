@@ -186,6 +186,14 @@ class Mla:
     value_dim: int
 
 
+class _once(cached_property):
+    """A property computed once; it knows its module, as those of Python 3.12 do."""
+
+    def __init__(self, function):
+        super().__init__(function)
+        self.__module__ = function.__module__
+
+
 @dataclass(frozen=True)
 class ModelShape:
     """The shape of a decoder-only transformer with a gated feed-forward block, and where it is published.
@@ -222,7 +230,7 @@ class ModelShape:
 
     # ---- weights
 
-    @cached_property
+    @_once
     def attention_weights(self):
         """Weights of the attention matrices of one layer."""
         d, m = self.width, self.mla
@@ -232,17 +240,17 @@ class ModelShape:
         keys_values = d * (m.kv_rank + m.rope_dim) + m.kv_rank * self.heads * (m.nope_dim + m.value_dim)
         return queries + keys_values + self.heads * m.value_dim * d
 
-    @cached_property
+    @_once
     def expert_weights(self):
         """Weights of one routed expert; 0 for a dense model."""
         return 3 * self.width * self.experts.hidden if self.experts else 0
 
-    @cached_property
+    @_once
     def moe_layers(self):
         """Layers with experts."""
         return self.layers - self.experts.dense_layers if self.experts else 0
 
-    @cached_property
+    @_once
     def shared_weights(self):
         """Weights that every pass reads once, whatever the tokens: all matrices but routed experts, embedding, head."""
         dense = (self.layers - self.moe_layers) * 3 * self.width * self.hidden
@@ -250,30 +258,30 @@ class ModelShape:
             if self.experts else 0  # fmt: skip
         return self.layers * self.attention_weights + dense + always + self._norms
 
-    @cached_property
+    @_once
     def head_weights(self):
         """Weights of the output head, read once per pass (the embedding itself, if tied)."""
         return self.vocab * self.width
 
-    @cached_property
+    @_once
     def embedding_weights(self):
         """Weights of embedding and head together, the shared matrix counted once."""
         return self.vocab * self.width * (1 if self.tied else 2)
 
-    @cached_property
+    @_once
     def _norms(self):
         per_layer = 2 * self.width + (2 * self.head_dim if self.head_norms else 0)
         if self.mla:
             per_layer += self.mla.q_rank + self.mla.kv_rank
         return self.layers * per_layer + self.width
 
-    @cached_property
+    @_once
     def parameters(self):
         """All parameters of the model, computed from its shape."""
         routed = self.moe_layers * self.experts.count * self.expert_weights if self.experts else 0
         return self.shared_weights + routed + self.embedding_weights
 
-    @cached_property
+    @_once
     def active_parameters(self):
         """Parameters that one token uses: all but the experts that it is not routed to."""
         if not self.experts:
@@ -282,14 +290,14 @@ class ModelShape:
 
     # ---- cache and attention
 
-    @cached_property
+    @_once
     def kv_numbers_per_token(self):
         """Numbers that the key-value cache keeps per token, over all layers."""
         if self.mla:
             return self.layers * (self.mla.kv_rank + self.mla.rope_dim)
         return 2 * self.layers * self.kv_heads * self.head_dim
 
-    @cached_property
+    @_once
     def attention_flops(self):
         """Operations per attended token and position, over all layers: 4·L·heads·head_dim.
 
