@@ -180,6 +180,8 @@ def split(memory_bytes, target, draft=None, format="fp16", draft_format=None, kv
     """
     if not 0 <= reserved < 1:
         raise ValueError(f"reserved = {reserved} is outside its range; give a share of the memory from 0 to below 1")
+    if isinstance(memory_bytes, bool) or not 0 < memory_bytes < math.inf:
+        raise ValueError(f"memory_bytes = {memory_bytes!r} is outside its range; give a finite number above 0")
     target_weights = weight_bytes(target, format)
     draft_weights = weight_bytes(draft, draft_format or format, shared_embeddings) if draft else 0
     rest = memory_bytes * (1 - reserved) - target_weights - draft_weights

@@ -135,6 +135,15 @@ class Roofline:
     sync: bool = True
 
     def __post_init__(self):
+        if not isinstance(self.accelerator, Accelerator):
+            raise TypeError(
+                f"accelerator = {self.accelerator!r} is not an Accelerator; take one from specgain.hardware"
+            )
+        for name, shape in (("target", self.target), ("draft", self.draft)):
+            if not (isinstance(shape, ModelShape) or (shape is None and name == "draft")):
+                raise TypeError(f"{name} = {shape!r} is not a ModelShape; take one from specgain.hardware.MODELS")
+        for format in (self.format, self.draft_format or self.format, self.kv_format):
+            bytes_per_number(format)
         for name in ("overhead", "layer_overhead", "other"):
             _checks.time(name, getattr(self, name))
         if not self.overlap >= 1:
@@ -196,6 +205,7 @@ class Roofline:
         """Return T_draft: γ draft passes over one position per request, or one pass over γ (`parallel`).
 
         With γ = 0 the draft still runs one pass if `sync`; without a draft model (n-gram) nothing is drafted here.
+        The token that a draft reads in addition after a fully accepted round is left out.
         """
         gamma = _checks.gamma(gamma)
         if self.draft is None or (gamma == 0 and not self.sync):
@@ -326,6 +336,11 @@ class Fit:
 
 def residuals(roofline, table):
     """Return predicted/measured − 1 for each (Pass, seconds) of a table."""
+    wrong = next((work for work, _ in table if not isinstance(work, Pass)), None)
+    if wrong is not None:
+        raise TypeError(
+            f"table holds {wrong!r}, which is not a Pass; give rows (Pass.of(batch_size, n, context), seconds)"
+        )
     return tuple(roofline.t_pass(work) / _checks.positive_time("seconds", t) - 1 for work, t in table)
 
 

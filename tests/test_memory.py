@@ -119,6 +119,8 @@ def test_lookahead_of_the_engine():
         (lambda: memory.lookahead_slots("tree", 3), ValueError, "tree"),
         (lambda: memory.recompute_tokens(10, 1, cached=12), ValueError, "cached"),
         (lambda: memory.split(16e9, LLAMA_31_8B), ValueError, "no cache fits"),
+        (lambda: memory.split(-1, LLAMA_31_8B), ValueError, "memory_bytes"),
+        (lambda: memory.split(float("nan"), LLAMA_31_8B), ValueError, "memory_bytes"),
         (lambda: memory.split(80e9, LLAMA_31_8B, reserved=1), ValueError, "reserved"),
     ],
 )

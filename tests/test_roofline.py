@@ -213,7 +213,9 @@ def test_a_step_of_the_server_is_a_round_of_its_requests(gamma, parallel):
     draft, verify, other = roof.step(16 * (gamma + 1), 16 * 900, 16, gamma)
     assert verify == pytest.approx(roof.t_verify(gamma, 16, 900), rel=0.01)
     assert draft == pytest.approx(roof.t_draft(gamma, 16, 900), rel=0.01) and other == 0.0003
-    assert 0 < roof.step(2048, 0, 0, 0)[0] < roof.step(2048, 0, 0, 0)[1] / 10  # a chunk of a prefill: the draft reads it
+    assert (
+        0 < roof.step(2048, 0, 0, 0)[0] < roof.step(2048, 0, 0, 0)[1] / 10
+    )  # a chunk of a prefill: the draft reads it
     assert Roofline(H100, LLAMA_31_8B).step(4, 100, 1, 3)[0] == 0.0
 
 
@@ -332,6 +334,12 @@ def test_a_fit_finds_the_ceilings_that_made_the_table(bandwidth, flops, overhead
 @pytest.mark.parametrize(
     ("wrong", "error", "names"),
     [
+        (lambda: Roofline("H100", LLAMA_31_8B), TypeError, "accelerator"),
+        (lambda: Roofline(H100, "Llama"), TypeError, "target"),
+        (lambda: Roofline(H100, LLAMA_31_8B, "Llama"), TypeError, "draft"),
+        (lambda: Roofline(H100, None), TypeError, "target"),
+        (lambda: Roofline(H100, LLAMA_31_8B, format="fp13"), ValueError, "fp13"),
+        (lambda: Roofline(H100, LLAMA_31_8B, overlap=math.nan), ValueError, "overlap"),
         (lambda: Roofline(H100, LLAMA_31_8B, overlap=0.5), ValueError, "overlap"),
         (lambda: Roofline(H100, LLAMA_31_8B, overhead=-1), ValueError, "overhead"),
         (lambda: Roofline(H100, LLAMA_31_8B, padding=(8, 4)), ValueError, "padding"),
@@ -344,6 +352,7 @@ def test_a_fit_finds_the_ceilings_that_made_the_table(bandwidth, flops, overhead
         (lambda: SERVER.schedule_model(0.8, [1], [1]), TypeError, "acceptance"),
         (lambda: fit(SERVER, [(Pass.of(1), 0.01)] * 5), ValueError, "table"),
         (lambda: residuals(SERVER, [(Pass.of(1), 0.0)]), ValueError, "seconds"),
+        (lambda: residuals(SERVER, [(4, 0.01)]), TypeError, "Pass"),
     ],
 )
 def test_bad_input_is_named(wrong, error, names):
