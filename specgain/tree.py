@@ -11,6 +11,7 @@ of rank 0, 1, …  without a gap.  Floats and `Fraction`s alike.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from specgain import _checks
@@ -114,6 +115,34 @@ class Tree:
         for node in self.nodes:
             found.append((*(found[node.parent] if node.parent >= 0 else ()), node.rank))
         return tuple(found)
+
+    @property
+    def survivals(self):
+        """A dict {path: survival}, the form in which `figures.trees` draws a tree."""
+        return {path: node.survival for path, node in zip(self.paths, self.nodes, strict=True)}
+
+    def accepted(self, ranks):
+        """Return how many tokens of a text the tree accepts, given the text's `ranks` among the draft's choices.
+
+        `ranks[i]` is the place of the i-th next token of the target's own text among the draft's choices there, from 0.
+        Exact for greedy decoding with a tree whose shape does not depend on the text.
+        """
+        paths, depth = self._paths, 0
+        while depth < len(ranks) and tuple(ranks[: depth + 1]) in paths:
+            depth += 1
+        return depth
+
+    def rounds_of(self, ranks):
+        """Return the accepted tokens of every round of greedy decoding over a whole recorded text (see `accepted`)."""
+        position, rounds = 0, []
+        while position < len(ranks):
+            rounds.append(self.accepted(ranks[position : len(ranks) - 1]))
+            position += rounds[-1] + 1
+        return rounds
+
+    @cached_property
+    def _paths(self):
+        return frozenset(self.paths)
 
     def levels(self):
         """Return the number of nodes on each level, from depth 1 on."""

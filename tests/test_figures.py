@@ -9,6 +9,7 @@ import matplotlib
 import pytest
 
 from specgain import Acceptance, Ledger, RoundTime, figures, gain, serving
+from specgain.calibration import reliability
 from specgain.compare import compare, compare_runs
 from specgain.gates import gates
 from specgain.hardware import H100, LLAMA_31_8B
@@ -19,6 +20,7 @@ from specgain.roofline import Roofline
 from specgain.round_time import Affine, Quadratic
 from specgain.schedule_derive import Point, points
 from specgain.streaming import delay_trade
+from specgain.tree import Tree
 
 LAW = Acceptance.constant(0.8)
 CHEAP = Ledger(LAW, RoundTime.of(Quadratic(0.010, 0.0007, 0.0001)), 0.010)
@@ -107,6 +109,12 @@ DRAWN |= {
     "smoothing": lambda: figures.smoothing({"γ = 3": delay_trade(RUN.stream(0), [0.0, 0.1])}),
     "request_timeline": lambda: figures.request_timeline(RUN),
 }
+ROWS = [Tree.chain([0.6] * n).row(0.01, lambda d: 0.001 * d, lambda n: 0.01 + 0.0001 * n) for n in range(1, 5)]
+DRAWN |= {
+    "tree_speeds": lambda: figures.tree_speeds({"chain": ROWS, "wide": ROWS[1:]}, 0.01),
+    "controllers": lambda: figures.controllers({"mixed": {"step rule": (1.1, 1.05, 1.15), "foresight": (1.4, None, None)}}),
+    "reliability": lambda: figures.reliability({"raw": reliability([0.2, 0.3, 0.8, 0.9], [0, 1, 1, 1])}),
+}  # fmt: skip
 UNITS = re.compile(r"\(.+\)|^tokens( added| per ms)?$")
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specgain import Acceptance, Ledger, RoundTime
+from specgain.lab.prediction import rounds_of
 from specgain.length import best_gamma
 from specgain.tree import Node, Tree, best_tree, best_tree_within, expand, fastest_tree
 
@@ -164,6 +165,23 @@ def test_a_complete_tree_has_the_closed_form_of_its_levels(width):
     tree, level = Tree.complete(chances, width, 3), sum(chances[:width])
     assert tree.committed_length == sum(level**d for d in range(4))
     assert tree.levels() == [width, width**2, width**3]
+
+
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=30), st.integers(0, 10**6), st.integers(0, 8))
+def test_a_tree_replays_a_text_as_the_target_would_walk_it(ranks, seed, nodes):
+    """Node by node down the tree; and a chain does what the lab's replay of agreement strings does."""
+    tree = best_tree(random_chances(seed), nodes, 4)
+    children = {(node.parent, node.rank): place for place, node in enumerate(tree.nodes)}
+    position, rounds = 0, []
+    while position < len(ranks):
+        here, count = -1, 0
+        while position + count < len(ranks) - 1 and (here, ranks[position + count]) in children:
+            here, count = children[here, ranks[position + count]], count + 1
+        rounds.append(count)
+        position += count + 1
+    assert tree.rounds_of(ranks) == rounds
+    text = "".join("10"[rank > 0] for rank in ranks)
+    assert Tree.chain([0.5] * nodes).rounds_of(ranks) == [k for _, k in rounds_of(text, nodes)]
 
 
 def test_mask_and_offsets_follow_ancestry():

@@ -7,6 +7,7 @@ every axis, and shows itself as inline SVG in the page's own text colour: sharp 
 dark.  Each function returns a `Drawing`, a matplotlib Figure whose `alt` says in words what can be seen.
 """
 
+from specgain.figures.drafters import controllers, reliability, tree_speeds  # noqa: F401
 from specgain.figures.gates import fault_tree, gates_table  # noqa: F401
 from specgain.figures.ledger import (  # noqa: F401
     Comparison,
