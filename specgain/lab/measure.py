@@ -135,8 +135,11 @@ def _run_job(pair, log, tokens, group, arms, new_tokens, setting, domain, repeat
     for arm, gamma in arms:
         seed = zlib.crc32(f"{log.setup['prompt_set']}/{domain}/{group[0]}/{arm}/{gamma}/{repeat}".encode())
         sampling = Sampling(setting.temperature)
-        run = generate(pair.target, prompts, new_tokens, pair.drafts.get(arm), gamma, rows=setting.rows,
-                       sampling=sampling, seed=seed)  # fmt: skip
+        draft = pair.drafts.get(arm)
+        target = getattr(draft, "target", pair.target)  # a head brings the target that keeps its features
+        if hasattr(draft, "reset"):
+            draft.reset()  # every run begins cold: the other arms have seen the same text
+        run = generate(target, prompts, new_tokens, draft, gamma, rows=setting.rows, sampling=sampling, seed=seed)
         for i, output in zip(group, run.outputs, strict=False):
             labels = {"id": f"{domain}/{i}/{arm}/{gamma}/{repeat}", "arm": arm, "domain": domain}
             for name, value in (labels | {"prompt": i, "repeat": repeat}).items():
@@ -189,7 +192,8 @@ def _check_prompts(prompt_set, prompts, domains, tokens):
 
 def _warm_up(pair, arms, prompt, new_tokens):
     for arm, gamma in arms:
-        generate(pair.target, [prompt], min(new_tokens, 16), pair.drafts.get(arm), gamma)
+        draft = pair.drafts.get(arm)
+        generate(getattr(draft, "target", pair.target), [prompt], min(new_tokens, 16), draft, gamma)
 
 
 # --- cost ----------------------------------------------------------------------------------------------------------

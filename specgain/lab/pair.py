@@ -61,9 +61,11 @@ def load_pair(drafts=DRAFTS, folder=WEIGHTS, dtype=torch.float32, device="cpu"):
     ValueError names an unknown draft or one of another target.
     """
     folder = Path(folder)
-    plain = {name.partition(":")[0] for name in NAMES}
-    if unknown := sorted(name for name in drafts if name not in DRAFTS and name.partition(":")[0] not in plain):
-        raise ValueError(f"drafts = {unknown} unknown; this pair has {', '.join((*DRAFTS, *NAMES))}")
+    from specgain.lab.heads import KINDS, Tapped, load_head  # which builds on this module
+
+    known = {name.partition(":")[0] for name in (*DRAFTS, *NAMES, *KINDS)}
+    if unknown := sorted(name for name in drafts if name.partition(":")[0] not in known):
+        raise ValueError(f"drafts = {unknown} unknown; this pair has {', '.join((*DRAFTS, *NAMES, *KINDS))}")
     where = {"dtype": dtype, "device": device}
     target, own = load(folder / "target.safetensors", **where), sha256(folder / "target.safetensors")
     models = {}
@@ -72,6 +74,8 @@ def load_pair(drafts=DRAFTS, folder=WEIGHTS, dtype=torch.float32, device="cpu"):
         models[name] = ModelDraft(load(path, embed=target.embed, **where))
         if read_metadata(path)["target_sha256"] != own:
             raise ValueError(f"{path.name} was distilled from another target than the one in {folder.name}")
+    tapped = Tapped(target)
+    models |= {name: load_head(name, tapped, folder) for name in drafts if name in KINDS}
     pair = Pair(target, {}, folder, weights_hash(folder))
     for name in drafts:
         pair.drafts[name] = models[name] if name in models else make_draft(name, pair)
