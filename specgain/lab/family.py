@@ -73,7 +73,7 @@ def _rounds(log, domain, method, gamma):
     found = acceptance.estimate(**columns)
     phases = {part: [t for r in requests for t in getattr(r, f"t_{part}")] for part in ("draft", "verify", "other")}
     return {
-        "conditional": [round(interval.value, 4) for interval in found.conditional],
+        "conditional": [round(a.value, 4) if a.value == a.value else None for a in found.conditional],
         "drafted_per_round": sum(columns["drafted"]) / len(columns["drafted"]),
         **{f"t_{part}_ms": 1e3 * sum(times) / len(times) for part, times in phases.items()},
     }

@@ -21,7 +21,7 @@ def test_every_method_has_its_cells(portrait):
     assert len(cells) == len(portrait["cells"]) == 3 * (2 * 2 + 1) == portrait["summary"]["cells"]
     assert portrait["different_output"] == []
     for cell in portrait["cells"]:
-        assert len(cell["conditional"]) <= cell["gamma"] and all(0 <= a <= 1 for a in cell["conditional"])
+        assert len(cell["conditional"]) <= cell["gamma"] and all(a is None or 0 <= a <= 1 for a in cell["conditional"])
         assert 0 <= cell["drafted_per_round"] <= cell["gamma"] and cell["t_verify_ms"] > 0
 
 
