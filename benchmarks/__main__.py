@@ -1,6 +1,8 @@
 """Run every benchmark on this machine and write benchmarks/results/<name>.json: `make bench`, on an idle machine.
 
-    python -m benchmarks [--name NAME] [--only map kernels overhead proofs]
+    python -m benchmarks [--name NAME] [--only map kernels proofs]
+
+The others are commands of their own: `python -m benchmarks.peers`, `.overhead`, `.records`, `.serving`.
 
 Ratios within one run are the result; times are data about this machine. Arms take turns, so that a slow moment hits
 all of them alike; medians are shown with their quartiles.
@@ -16,6 +18,7 @@ import numpy as np
 from specgain import acceptance, lab, proofs
 
 RESULTS = Path(__file__).parent / "results"
+WEIGHTS = Path(lab.__file__).parent / "weights"
 
 
 def spread(values, scale=1e3):
@@ -57,34 +60,21 @@ def bench_map():
 def bench_kernels(positions=(1, 2, 3, 5, 9, 17), context=112, repeats=60):
     """Verifying n positions over decoding one, by the kernel of the linear layers, on the tiny target."""
     import torch
-    from torch.nn import functional
 
-    from specgain.lab import model
+    kernels = {"as used": None, "F.linear": "plain", "W @ x.T": "public", "packed": "packed"}
+    targets = {name: lab.load(WEIGHTS / "target.safetensors", kernel=kernel) for name, kernel in kernels.items()}
 
-    kernels = {
-        "as used": None,
-        "F.linear": lambda self, x: functional.linear(x, self.weight),
-        "W @ x.T": lambda self, x: (self.weight @ x.T).T,
-        "packed": lambda self, x: model._packed_product(x, self.packed),
-    }
-    target, used = lab.load_pair([]).target, model.Linear.__call__
-    cache = lab.Cache(target)
-    target(torch.ones(1, context, dtype=torch.long), cache)
-
-    def verify(kernel, n):
-        tokens = torch.ones(1, n, dtype=torch.long)
+    def verify(target, n):
+        cache, tokens = lab.Cache(target), torch.ones(1, n, dtype=torch.long)
+        target(torch.ones(1, context, dtype=torch.long), cache)
 
         def call():
-            model.Linear.__call__ = kernel or used
             cache.length = [context]
             target(tokens, cache)
 
         return call
 
-    try:
-        times = in_turns({(k, n): verify(kernels[k], n) for k in kernels for n in positions}, repeats)
-    finally:
-        model.Linear.__call__ = used
+    times = in_turns({(k, n): verify(target, n) for k, target in targets.items() for n in positions}, repeats)
     fastest_step = min(np.median(times[k, 1]) for k in kernels)
     return {
         "unit": "multiples of the fastest single step",
@@ -92,17 +82,6 @@ def bench_kernels(positions=(1, 2, 3, 5, 9, 17), context=112, repeats=60):
         "threads": torch.get_num_threads(),
         "kernels": {k: {n: spread(np.array(times[k, n]) / fastest_step, 1) for n in positions} for k in kernels},
     }
-
-
-def bench_overhead(prompts=4):
-    """Share of a round that is neither draft nor verification, by γ (means over rounds of all domains)."""
-    log = lab.run_rounds(lab.load_pair(["strong"]), "calibration", prompts)
-    shares = {}
-    for gamma in (0, 1, 2, 4, 8):
-        requests = log.select(gamma=gamma).requests
-        other, total = sum(sum(r.t_other) for r in requests), sum(r.time for r in requests)
-        shares[gamma] = round(100 * other / total, 2)
-    return {"unit": "percent of the round", "by_gamma": shares}
 
 
 def bench_proofs():
@@ -118,7 +97,7 @@ def bench_proofs():
     }
 
 
-BENCHES = {"map": bench_map, "kernels": bench_kernels, "overhead": bench_overhead, "proofs": bench_proofs}
+BENCHES = {"map": bench_map, "kernels": bench_kernels, "proofs": bench_proofs}
 
 
 def main():

@@ -18,11 +18,10 @@ def test_spread_is_median_and_quartiles_in_ms():
     assert benchmarks.spread([0.001, 0.002, 0.003, 0.004, 0.005]) == {"median": 3.0, "low": 2.0, "high": 4.0}
 
 
-def test_kernels_are_put_back_and_compared_with_the_fastest_step():
-    model = pytest.importorskip("specgain.lab.model", reason="needs torch", exc_type=ImportError)
-    before = model.Linear.__call__
+def test_kernels_are_compared_with_the_fastest_step():
+    pytest.importorskip("specgain.lab.model", reason="needs torch", exc_type=ImportError)
     found = benchmarks.bench_kernels(positions=(1, 2), repeats=2)
-    assert model.Linear.__call__ is before
+    assert list(found["kernels"]) == ["as used", "F.linear", "W @ x.T", "packed"]
     assert min(row[1]["median"] for row in found["kernels"].values()) == pytest.approx(1.0)
 
 

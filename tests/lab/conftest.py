@@ -30,6 +30,14 @@ else:
     torch.set_num_threads(1)  # many small products: threads that wait for each other only slow the tests down
 
 
+def pytest_unconfigure(config):
+    """End a run without SmolLM2 with a line that counts what was not tested."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    skipped = [r for r in reporter.stats.get("skipped", []) if "no SmolLM2" in str(r.longrepr)] if reporter else []
+    if skipped:
+        reporter.write_line(f"{len(skipped)} tests of SmolLM2 were NOT RUN: to run them: make smollm2")
+
+
 def random_weights(config, seed, scale=0.3):
     """Return random weights; with this scale greedy text wanders instead of standing still."""
     generator = torch.Generator().manual_seed(seed)
