@@ -321,11 +321,10 @@ def fault_tree(comparison, speedups=(), target=None):
     """
     steps = []
     if too_dear(comparison):
-        details = comparison.spec.details or comparison.spec_runs[0].details
-        known = {k: details.get(f"t_{k}_ms") for k in ("draft", "verify", "other")}
+        known = comparison.parts
         steps.append(f"a round commits {comparison.committed_length:.2f} tokens and is no faster: it takes too long")
         for name, key in (("draft", "draft"), ("verification", "verify"), ("sampling", "other")):
-            spent = f"{known[key]:.2f} ms a round" if known[key] is not None else "not timed in this record"
+            spent = f"{known[key] * 1e3:.2f} ms a round" if known[key] is not None else "not timed in this record"
             steps.append(f"{name}: {spent}")
         steps.append("cache upkeep: rolled-back slots, copies, preemptions")
     if loads := cheaper_load(speedups, target):

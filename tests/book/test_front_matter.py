@@ -44,7 +44,7 @@ def counters(name):
     """Return {metric{labels}: value after the run minus before} of a captured pair of /metrics texts."""
     sides = []
     for when in ("before", "after"):
-        text = (ROOT / "tests" / "data" / "engine" / f"{name}.{when}.txt").read_text(encoding="utf-8")
+        text = (ROOT / "tests" / "data" / "engine" / "metrics" / f"{name}.{when}.txt").read_text(encoding="utf-8")
         lines = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
         sides.append({re.sub(r'engine="0",model_name="[^"]*",?', "", key): float(value) for key, value in lines})
     before, after = sides
