@@ -17,6 +17,7 @@ from specgain.lab.linear import KERNELS, best_kernel
 from specgain.lab.tensors import DamagedFile, read_metadata, read_tensors  # noqa: F401
 
 FORMAT = "specgain.weights/1"
+LARGEST = {"layers": 1000, "context": 2**20}
 
 
 class WeightsError(ValueError):
@@ -322,6 +323,8 @@ def check_config(config):
             raise TypeError(f"{name} = {value!r} must be a {'whole ' if whole else ''}number")
         if not 0 < value < float("inf"):
             raise ValueError(f"{name} = {value} must be a finite number above 0")
+        if value > LARGEST.get(name, value):  # a damaged header must not ask for tables of many GB
+            raise ValueError(f"{name} = {value} must be at most {LARGEST[name]}")
     if config.head_width % 2 or config.heads % config.kv_heads:
         raise ValueError(
             f"heads = {config.heads} with kv_heads = {config.kv_heads} and head_width = {config.head_width}: the head "
