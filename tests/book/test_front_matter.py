@@ -244,7 +244,7 @@ def test_every_code_name_of_the_notation_exists():
 def test_every_engine_name_of_the_notation_is_in_a_captured_record():
     """The names given for vLLM occur in what vLLM 0.32.0 itself printed."""
     data = ROOT / "tests" / "data"
-    seen = "".join(path.read_text(encoding="utf-8") for path in (data / "engine").glob("*.txt"))
+    seen = "".join(path.read_text(encoding="utf-8") for path in (data / "engine" / "metrics").glob("*.txt"))
     table = page("notation").split("### vLLM 0.32.0")[1].split("###")[0]
     metrics = re.findall(r"`(vllm:\w+)`", table)
     assert len(metrics) == 6
