@@ -1,5 +1,6 @@
 """The serving simulator: what it conserves, the cases that have a formula, and what it does with bad input."""
 
+import inspect
 import json
 import tracemalloc
 from dataclasses import replace
@@ -11,6 +12,9 @@ import pytest
 from specgain.acceptance import Acceptance
 from specgain.control import ByBatch, Controller, MovingAverage
 from specgain.gain import Ledger
+from specgain.hardware import H100, LLAMA_31_8B, SMOLLM2_135M
+from specgain.memory import GIB, KvCache
+from specgain.roofline import Roofline
 from specgain.serving import (
     Engine,
     Request,
@@ -330,6 +334,36 @@ def test_less_cache_makes_faster_rounds_and_slower_requests():
     assert spec.mean("latency") > plain.mean("latency") and spec.totals.throughput < plain.totals.throughput
     enough, same = faster_rounds_slower_requests(blocks=(400, 400), requests=100)
     assert same.mean("latency") < enough.mean("latency")  # with room for both, the draft does help
+
+
+@pytest.mark.claims("C5.4")
+def test_blocks_are_those_of_the_memory_account():
+    engine = Engine(COST, block_size=128)
+    cache = KvCache.of(GIB, SMOLLM2_135M, format="fp32", block_tokens=128)
+    shrunk = KvCache.of(GIB, SMOLLM2_135M, SMOLLM2_135M.cut(26), format="fp32", block_tokens=128)
+    assert inspect.signature(faster_rounds_slower_requests).parameters["blocks"].default == (
+        cache.blocks,
+        shrunk.blocks,
+    )
+    assert all(engine.blocks(n + 3) == cache.blocks_for(n, lookahead=3) for n in range(1, 600))
+    asked = [Request(400, 300)] * 40  # 6 blocks at the end, 4 at admission
+    full = Engine(COST, max_num_seqs=40, max_num_batched_tokens=16_000, num_blocks=cache.blocks, block_size=128)
+    run = simulate(full, asked, keep="steps")
+    assert len(run.steps[0].ids) == min(40, cache.admission(400, 300).arriving) == 40
+    assert run.totals.preemptions > 0  # 40 · 6 > 182: "what exceeds `full` may have to be preempted later"
+    fitting = simulate(replace(full, max_num_seqs=cache.admission(400, 299).full), asked)
+    assert fitting.totals.preemptions == 0
+
+
+@pytest.mark.claims("C7.1", "C5.1")
+def test_a_roofline_is_a_step_cost():
+    """Eight requests decode behind about 2,100 tokens on an H100: TPOT is the roofline's round over E[L], within 2 %."""
+    roof = Roofline(H100, LLAMA_31_8B, LLAMA_31_8B.cut(1))
+    engine = Engine(roof.step, max_num_seqs=8, max_num_batched_tokens=20_000)
+    runs = {g: simulate(engine, [Request(2000, 200)] * 8, g, LAW, seed=3) for g in (0, 3)}
+    for gamma, run in runs.items():
+        expected = roof.round_time(8, 2100)(gamma) / LAW.committed_length(gamma)
+        assert run.totals.token_time == pytest.approx(expected, rel=0.02)
 
 
 def test_a_closed_loop_keeps_its_clients_busy():
