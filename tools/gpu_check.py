@@ -1,4 +1,4 @@
-"""Check and time the lab on a GPU: `make gpu-check OUT=folder SECONDS=450`, or `CPU=1` for the same on a CPU, in small.
+"""Check and time the lab on a GPU: `make gpu-check OUT=folder SECONDS=420`, or `CPU=1` for the same on a CPU, in small.
 
 Needs torch 2.4 or newer and NumPy; nothing is downloaded. Writes up to six JSON files into OUT, each whole at any time:
 
@@ -18,7 +18,9 @@ import json
 import os
 import sys
 import traceback
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from importlib.util import find_spec
 from math import erf, sqrt
 from pathlib import Path
 from time import perf_counter
@@ -38,13 +40,15 @@ from specgain.lab.device import (
     need,
     pass_floor,
     round_floor,
+    timed,
     weights_read,
 )
 from specgain.lab.gpu_results import SCHEMA
 from specgain.lab.graphs import GraphLoop, batch_bucket, span_bucket
-from specgain.lab.loop import generate
-from specgain.lab.model import Cache, Config, Model, random_weights
-from specgain.lab.pair import DOMAINS, load_pair
+from specgain.lab.linear import Plain
+from specgain.lab.loop import ModelDraft, generate
+from specgain.lab.model import Cache, Config, Model, load, random_weights
+from specgain.lab.pair import DOMAINS, WEIGHTS, load_pair
 from specgain.lab.prediction import rounds_of
 from specgain.lab.sampling import Sampling
 
@@ -52,6 +56,7 @@ from specgain.lab.sampling import Sampling
 # moved a logit of the tiny target by at most 0.27 in bfloat16 and 0.03 in float16 (seen on CPU, against float32), and a
 # difference of two logits by twice that; plain text changes just so from one batch size to another.
 NEAR_TIE = {torch.float32: 2e-4, torch.float16: 0.1, torch.bfloat16: 0.7}
+RESERVE = 40  # seconds that the cells leave to what comes after them
 DIAL = 0.8  # conditional acceptance at every position of the scripted cells
 
 
@@ -67,6 +72,7 @@ class Plan:
     predict: tuple  # (domain, γ, batch) of the prediction part
     predict_prompts: int
     visits: dict  # {pair: visits}
+    int8: tuple  # (pair, visits) of the int8 part
     room: int  # tokens that a row may commit before its cell begins again
     rounds: int  # at least, per cell
     seconds_per_cell: float
@@ -110,6 +116,7 @@ def full_plan(dtype):
             "0.5B/7B": [(*where, (4,)) for where in MAP] + [(*where, (8, 2, 1)) for where in MAP],
             "0.6B/4B": [(*where, (4, 8)) for where in MAP[:9]],
         },
+        int8=("0.5B/7B", [(b, 2048, (4,)) for b in (1, 16, 64)]),
         room=128,
         rounds=12,
         seconds_per_cell=0.6,
@@ -129,6 +136,7 @@ def mini_plan(small=False):
         predict=(("json", 4, 1), ("prose", 4, 2)),
         predict_prompts=2 if small else 4,
         visits={"tiny": [(1, 64, (2,))], "mini": [(2, 64, (0, 4)), (4, 100, (1,)), (1, 10**9, (1,))]},
+        int8=("mini", [(2, 64, (2,))]),
         room=24,
         rounds=2 if small else 6,
         seconds_per_cell=0.01 if small else 0.2,
@@ -315,12 +323,12 @@ def predict_cell(pair, domain, gamma, batch, strings, plan):
 # --- cells ---------------------------------------------------------------------------------------------------------
 
 
-def make_models(name, dtype, device):
+def make_models(name, dtype, device, kernel=None):
     """Return (target, draft): the tiny pair, or random weights of these sizes, made where they are used."""
     if name == "tiny":
         pair = load_pair(["strong"], dtype=dtype, device=device)
         return pair.target, pair.drafts["strong"].model
-    return tuple(Model(c, random_weights(c, i, dtype=dtype, device=device), dtype, device=device)
+    return tuple(Model(c, random_weights(c, i, dtype=dtype, device=device), dtype, kernel, device)
                  for i, c in enumerate(SIZES[name]))  # fmt: skip
 
 
@@ -328,7 +336,7 @@ def time_cells(plan, device, dtype, ceiling, budget, save):
     """Fill {"pairs", "cells", "skipped"}: the time of a round by pair, γ, batch and context; acceptance is scripted."""
     result = {"dtype": name_of(dtype), "dial": DIAL, "pairs": {}, "cells": [], "skipped": []}
     for name, visits in plan.visits.items():
-        if budget.left <= 0:
+        if budget.left <= RESERVE:
             result["skipped"].append({"pair": name, "reason": "time"})
             continue
         target, draft = make_models(name, dtype, device)
@@ -337,7 +345,7 @@ def time_cells(plan, device, dtype, ceiling, budget, save):
         }
         for count, (batch, context, gammas) in enumerate(visits, 1):
             where = {"pair": name, "batch": batch, "context": context}
-            reason = why_not(target, draft, batch, context, max(gammas), plan, budget)
+            reason = "time" if budget.left <= RESERVE else why_not(target, draft, batch, context, max(gammas), plan)
             if reason is None:
                 try:
                     visit(target, draft, where, gammas, plan, ceiling, result["cells"])
@@ -361,10 +369,8 @@ def describe(config, dtype):
                              "kv_bytes_per_token": kv_numbers(config) * dtype.itemsize}  # fmt: skip
 
 
-def why_not(target, draft, batch, context, gamma, plan, budget):
-    """Return why a visit cannot be made: "time", "context" or "memory"; None if it can."""
-    if budget.left <= 0:
-        return "time"
+def why_not(target, draft, batch, context, gamma, plan):
+    """Return why a visit cannot be made, "context" or "memory"; None if it can."""
     positions = span_bucket(context + plan.room, 10**10)
     if positions > min(target.config.context, draft.config.context):
         return "context"
@@ -377,7 +383,7 @@ def why_not(target, draft, batch, context, gamma, plan, budget):
     return None
 
 
-def visit(target, draft, where, gammas, plan, ceiling, cells):
+def visit(target, draft, where, gammas, plan, ceiling, cells, weight_bytes=None):
     """Time γ = 0 and all `gammas` at one batch and context, and append the cells."""
     batch, context = where["batch"], where["context"]
     capacity = span_bucket(context + plan.room, 10**10)
@@ -388,7 +394,8 @@ def visit(target, draft, where, gammas, plan, ceiling, cells):
         rounds, wall = time_rounds(loop, gamma, context, plan)
         cell = where | {"gamma": gamma, "span": capacity} | phases(rounds, wall)
         plain = cell["t_round_ms"] if plain is None else plain
-        cells.append(cell | ledger(cell, plain, target, draft, ceiling) | {"attention": attention(loop, gamma)})
+        cell |= ledger(cell, plain, target, draft, ceiling, weight_bytes)
+        cells.append(cell | {"attention": attention(loop, gamma)})
     if batch == 1 and target.device.type == "cuda":  # what the graphs are worth: the last γ again without them
         loop = GraphLoop(target, draft, batch, capacity, max(gammas), dial=[DIAL] * max(gammas), capture=False)
         loop.pretend(context, plan.room)
@@ -426,12 +433,13 @@ def phases(rounds, wall):
             "t_round_quartiles_ms": [float(low), float(median), float(high)], "wall_round_ms": wall / len(rounds) * 1e3}  # fmt: skip
 
 
-def ledger(cell, t_decode_ms, target, draft, ceiling):
+def ledger(cell, t_decode_ms, target, draft, ceiling, weight_bytes=None):
     """Return the rest of a cell: speedup and break-even, share of overhead, and how far from the device's floor."""
     gamma, batch, context = cell["gamma"], cell["batch"], cell["context"]
     t_round, t_decode = cell["t_round_ms"], t_decode_ms
-    floor = round_floor(target.config, draft.config, batch, gamma, context, target.dtype, ceiling) * 1e3
-    verify = pass_floor(target.config, batch, gamma + 1, context, target.dtype, ceiling) * 1e3
+    how = target.dtype, ceiling, weight_bytes
+    floor = round_floor(target.config, draft.config, batch, gamma, context, *how) * 1e3
+    verify = pass_floor(target.config, batch, gamma + 1, context, *how) * 1e3
     expected = acceptance.committed_length_constant(DIAL, gamma)
     return {
         "t_decode_ms": t_decode,
@@ -454,6 +462,67 @@ def attention(loop, gamma):
 def told(cells, where):
     last = [c for c in cells if all(c[k] == v for k, v in where.items())]
     return ", ".join(f"γ={c['gamma']} {c['t_round_ms']:.2f} ms" for c in last)
+
+
+# --- int8 ----------------------------------------------------------------------------------------------------------
+
+
+def check_int8(plan, device, dtype, ceiling, budget, save):
+    """Fill {"rows_ms", "checks", "cells", "passed"}: int8 weights against `dtype`, product by product and round by round.
+
+    `times_faster` of a cell: the round of the same pair in `dtype`, timed just before, over the round in int8.
+    """
+    from specgain.lab.quantize import Int8, exact_product
+
+    result = {"dtype": name_of(dtype), "product": exact_product(device.type), "checks": [], "cells": []}
+    weight = torch.randn(plan.width, plan.width, device=device).to(dtype)
+    result["rows_ms"] = {
+        name: {
+            n: timed(partial(kernel, weight[:n]), device) * 1e3
+            for n in (1, 2, 5, 9, 16, 64, 144, 576)
+            if n <= plan.width
+        }
+        for name, kernel in ((name_of(dtype), Plain(weight)), ("int8", Int8(weight)))
+    }
+    where = {"kernel": Int8, "device": device}
+    target = load(WEIGHTS / "target.safetensors", **where)
+    draft = ModelDraft(load(WEIGHTS / "draft-strong.safetensors", embed=target.embed, **where))
+    pair = replace(load_pair([], device=device), target=target, drafts={"strong": draft})
+    prompts = [p for domain in DOMAINS for p in tokens_of(pair, "test", domain, plan.prompts)]
+    plain = [o.tokens for o in generate(target, prompts, plan.new_tokens).outputs]
+    for gamma, batch in plan.arms:
+        result["checks"].append(compare(pair, prompts, plain, "strong", gamma, batch, plan.new_tokens))
+    result["passed"] = all(check["passed"] for check in result["checks"])
+    budget.say(
+        f"int8: {sum(check['different'] for check in result['checks'])} of {len(prompts) * len(plan.arms)} texts differ"
+    )
+    save(result)
+    name, visits = plan.int8
+    for kernel in (None, Int8):
+        target, draft = make_models(name, dtype, device, kernel)
+        for batch, context, gammas in visits:
+            here, cells = (
+                {"pair": name, "weights": "int8" if kernel else name_of(dtype), "batch": batch, "context": context},
+                [],
+            )
+            if budget.left > 0 and why_not(target, draft, batch, context, max(gammas), plan) is None:
+                visit(target, draft, here, gammas, plan, ceiling, cells, 1 if kernel else None)
+                result["cells"] += [c | faster(c, result["cells"]) for c in cells]
+                budget.say(f"int8: {here['weights']} B={batch}: {told(cells, here)}")
+                save(result)
+        del target, draft
+        free(device)
+    return result
+
+
+def faster(cell, before):
+    """Return {"times_faster"} of a cell in int8, {} if its partner was not timed."""
+    same = [
+        c
+        for c in before
+        if cell["weights"] == "int8" != c["weights"] and all(c[k] == cell[k] for k in ("batch", "context", "gamma"))
+    ]
+    return {"times_faster": same[0]["t_round_ms"] / cell["t_round_ms"]} if same else {}
 
 
 def free(device):
@@ -490,7 +559,10 @@ def run(plan, device, dtype, out, budget):
         "correctness": lambda save: check_correctness(plan, device, budget, save),
         "prediction": lambda save: check_prediction(plan, device, dtype, budget, save),
         "cells": lambda save: time_cells(plan, device, dtype, ceiling, budget, save),
+        "int8": lambda save: check_int8(plan, device, dtype, ceiling, budget, save),
     }
+    if find_spec("specgain.lab.quantize") is None:
+        del parts["int8"]
     for part, body in parts.items():
         begin = perf_counter()
         try:
@@ -510,7 +582,7 @@ def run(plan, device, dtype, out, budget):
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="gpu_check", description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("_build/gpu-check"), help="folder for the JSON files")
-    parser.add_argument("--seconds", type=float, default=450.0, help="time after which nothing new begins")
+    parser.add_argument("--seconds", type=float, default=420.0, help="time after which nothing new begins")
     parser.add_argument("--cpu", action="store_true", help="the same on the CPU, in small")
     chosen = parser.parse_args(arguments)
     try:

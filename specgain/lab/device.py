@@ -141,17 +141,20 @@ def kv_numbers(config):
     return 2 * config.layers * config.kv_heads * config.head_width
 
 
-def pass_floor(config, batch, positions, context, dtype, ceiling):
-    """Return the least seconds of a pass: bytes over the read rate or operations over the product rate, the larger one."""
+def pass_floor(config, batch, positions, context, dtype, ceiling, weight_bytes=None):
+    """Return the least seconds of a pass: bytes over the read rate or operations over the product rate, the larger one.
+
+    A weight takes `weight_bytes` (default: as `dtype`).
+    """
     weights, kv = weights_read(config), kv_numbers(config)
-    bytes_read = (weights + batch * context * kv) * dtype.itemsize
+    bytes_read = weights * (weight_bytes or dtype.itemsize) + batch * context * kv * dtype.itemsize
     per_position = 2 * weights + 4 * config.layers * config.heads * config.head_width * context
     operations = batch * positions * per_position
     rate = ceiling["matmul_flops"][str(dtype).removeprefix("torch.")]
     return max(bytes_read / ceiling["read_bytes_per_s"], operations / rate)
 
 
-def round_floor(target, draft, batch, gamma, context, dtype, ceiling):
+def round_floor(target, draft, batch, gamma, context, *how):
     """Return the least seconds of a round: γ passes of the draft, one of the target over γ + 1 positions."""
-    steps = gamma * pass_floor(draft, batch, 1, context, dtype, ceiling) if gamma else 0.0
-    return steps + pass_floor(target, batch, gamma + 1, context, dtype, ceiling)
+    steps = gamma * pass_floor(draft, batch, 1, context, *how) if gamma else 0.0
+    return steps + pass_floor(target, batch, gamma + 1, context, *how)

@@ -37,7 +37,7 @@ def result(gpu_check, tmp_path_factory):
 
 def test_every_part_is_written_whole(result):
     summary, files = result
-    assert set(files) == {"summary", "ceilings", "correctness", "prediction", "cells"}
+    assert set(files) == {"summary", "ceilings", "correctness", "prediction", "cells", "int8"}
     assert {row["status"] for row in summary["parts"].values()} == {"done"}, summary
     for name, data in files.items():
         assert data["schema"] == gpu_results.SCHEMA and data["part"] == name
@@ -67,6 +67,16 @@ def test_cells_hold_a_ledger_that_adds_up(result):
     assert [c["speedup"] for c in data["cells"] if c["gamma"] == 0] == [pytest.approx(1.0)] * 3
 
 
+def test_int8_is_exact_and_held_against_the_usual_type(result):
+    data = result[1]["int8"]
+    assert len(data["checks"]) == 3 and all(c["different"] == 0 for c in data["checks"])
+    assert [(c["weights"], c["gamma"], "times_faster" in c) for c in data["cells"]] == [
+        ("float32", 0, False), ("float32", 2, False), ("int8", 0, True), ("int8", 2, True),
+    ]  # fmt: skip
+    assert data["cells"][2]["floor_ms"] <= data["cells"][0]["floor_ms"]
+    assert set(data["rows_ms"]) == {"float32", "int8"}
+
+
 def test_a_prediction_holds_its_three_errors(result):
     cells = result[1]["prediction"]["cells"]
     assert [(c["domain"], c["gamma"], c["batch"], c["groups"]) for c in cells] == [
@@ -80,6 +90,8 @@ def test_a_prediction_holds_its_three_errors(result):
 
 def test_committed_results_are_read_back_without_torch(result, tmp_path):
     for name, data in result[1].items():
+        if name == "int8":
+            continue
         (tmp_path / "card").mkdir(exist_ok=True)
         (tmp_path / "card" / f"gpu-{name}.json").write_text(json.dumps(data), encoding="utf-8")
     assert gpu_results.devices(tmp_path) == {"card": ["ceilings", "cells", "correctness", "prediction", "summary"]}
