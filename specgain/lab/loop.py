@@ -322,9 +322,16 @@ def _finished(prompts, ends, rounds, gamma):
 
 
 def _check(target, prompts, max_tokens, draft, lengths, rows):
-    vocab, context = target.config.vocab, target.config.context
     if isinstance(lengths, Fixed):
         _checks.gamma(lengths.length)
+    check_request(target, prompts, max_tokens, draft, rows)
+    if draft is None and not (isinstance(lengths, Fixed) and lengths.length == 0):
+        raise ValueError("a speculation length above 0 needs a draft; pass draft=ModelDraft(...) or use gamma = 0")
+
+
+def check_request(target, prompts, max_tokens, draft, rows):
+    """Raise ValueError if a prompt, the cap, the rows or the draft do not fit the target; the message says which."""
+    vocab, context = target.config.vocab, target.config.context
     _checks.gamma(max_tokens, "max_tokens", least=1)
     if rows is not None:
         _checks.gamma(rows, "rows", least=1)
@@ -339,8 +346,6 @@ def _check(target, prompts, max_tokens, draft, lengths, rows):
                 f"{len(prompt)} prompt tokens and max_tokens = {max_tokens} need {len(prompt) + max_tokens} positions; "
                 f"this model has {context}"
             )
-    if draft is None and not (isinstance(lengths, Fixed) and lengths.length == 0):
-        raise ValueError("a speculation length above 0 needs a draft; pass draft=ModelDraft(...) or use gamma = 0")
     if draft is not None and draft.vocab != vocab:
         raise ValueError(
             f"draft and target must share a vocabulary; the draft has {draft.vocab} tokens, the target {vocab}"
