@@ -40,6 +40,8 @@ def test_exact_counts():
         "Mixtral-8x7B": 46_702_792_704,
     }
     assert MODELS["SmolLM2-135M"].parameters == 134_515_008
+    assert MODELS["Qwen3-0.6B"].parameters == 596_049_920  # norms of queries and keys
+    assert MODELS["Qwen3-30B-A3B"].parameters == 30_532_122_624
     assert MODELS["DeepSeek-V3"].parameters + 58 * 256 == 671_026_419_200
 
 

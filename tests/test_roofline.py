@@ -230,6 +230,8 @@ def test_padding_is_a_staircase():
 @pytest.mark.claims("C5.4")
 def test_a_preemption_costs_a_prefill():
     assert 12 < SERVER.t_prefill(4000) / SERVER.t_decode(1, 4000) < 16
+    work = Pass(4000, 0, 4000 * 4001 / 2, 1)  # one row of logits, from the target and from the draft
+    assert SERVER.t_prefill(4000) == SERVER.t_pass(work) + SERVER.t_pass(work, draft=True)
     assert SERVER.t_prefill(100, cached=3900) < SERVER.t_prefill(4000) / 5
     assert Roofline(H100, LLAMA_31_8B).t_prefill(4000) < SERVER.t_prefill(4000)  # the draft's cache is computed as well
 
