@@ -178,17 +178,20 @@ def recorded(count, seed=5):
     return list(poisson(20.0, count, one, seed))
 
 
-def agreement(count=400):
-    """Return the greatest difference of a first or last token's moment on the same recorded rounds, and the preemptions."""
-    engine = Engine(ENGINE.cost, max_num_seqs=16, max_num_batched_tokens=128, num_blocks=150, lookahead=3)
-    requests = recorded(count)
+CROWDED = Engine(ENGINE.cost, max_num_seqs=16, max_num_batched_tokens=128, num_blocks=150, lookahead=3)
+
+
+def agreement(count=400, engine=CROWDED, seed=5):
+    """Return how far first and last tokens lie apart at most on the same recorded rounds, and the preemptions.
+
+    Raises AssertionError if a request, a round or a preemption is in one model and not in the other.
+    """
+    requests = recorded(count, seed)
     ours = simulate(engine, requests, gamma=3)
     jobs, server = with_simpy(engine, requests, gamma=3)
-    worst = max(
-        max(abs(r.first - jobs[r.id].first), abs(r.last - jobs[r.id].last)) + (r.rounds != jobs[r.id].rounds)
-        for r in ours.requests
-    )
-    if len(ours.requests) != count or ours.totals.preemptions != server.preemptions or worst > 1e-6:
+    worst = max(max(abs(r.first - jobs[r.id].first), abs(r.last - jobs[r.id].last)) for r in ours.requests)
+    counts = [(r.id, r.rounds) for r in sorted(ours.requests)] == [(job.number, job.rounds) for job in jobs]
+    if not counts or ours.totals.preemptions != server.preemptions or worst > 1e-6:
         raise AssertionError(f"the two models differ: by {worst} s, {ours.totals.preemptions}, {server.preemptions}")
     return {"requests": count, "preemptions": server.preemptions, "largest_difference_s": worst}
 

@@ -411,14 +411,17 @@ class Simulation:
         finished = self._finish(done) if done.any() else ()
         if before is None:
             return None
+        head = (start, self.now, *times, positions)
         columns = (before[0], want, offered, accepted, committed, offered - accepted, before[1])
-        free = self._total_blocks - sum(held[1]) - ghost_blocks if self.engine.num_blocks is not None else None
-        step = Step(
-            start, self.now, *times, positions, held[0], *(tuple(column.tolist()) for column in columns), held[1],
-            free, len(self._waiting), tuple(admitted), preempted, finished,
-        )  # fmt: skip
-        self.result.steps.append(step)
-        return step
+        return self._record(head, held, columns, ghost_blocks, (tuple(admitted), preempted, finished))
+
+    def _record(self, head, held, columns, ghost_blocks, changes):
+        """Keep and return the `Step`: its times, the ids and blocks held in it, one column per quantity, what changed."""
+        ids, blocks = held
+        free = self._total_blocks - sum(blocks) - ghost_blocks if self.engine.num_blocks is not None else None
+        kept = (tuple(column.tolist()) for column in columns)
+        self.result.steps.append(Step(*head, ids, *kept, blocks, free, len(self._waiting), *changes))
+        return self.result.steps[-1]
 
     def _wake(self):
         """Let time pass until there is something to do; False if there never will be."""
@@ -618,7 +621,7 @@ class _Draws:
         self._laws = {}
         self._table = np.zeros((0, longest))
         self._default = acceptance
-        self._place, self._block = self.SIZE, None
+        self._place, self._block, self._single = self.SIZE, None, True
 
     def law(self, acceptance):
         """Return the row of the law in the table; without any law nothing is accepted."""
