@@ -106,6 +106,14 @@ def test_where_the_real_engine_differs():
     assert simulated[0] == pytest.approx(one_step) and one_step < alone[1] + together[1]
 
 
+@pytest.mark.claims("C7.3")
+def test_a_client_sees_gaps_that_no_engine_makes():
+    """Plain decoding, one client: some chunks come within microseconds of the one before, merged on the way."""
+    plain = capture("plain_repeat_c1")
+    gaps = np.concatenate([np.array(row) for row in plain["itls"]])
+    assert 0 < (gaps < 1e-4).mean() < 0.2 and np.median(gaps) > 0.05
+
+
 def test_bad_input_is_named():
     with pytest.raises(ValueError, match="one of each per draft"):
         recorded_rounds(2, [3, 3, 3], [1, 1, 1])
