@@ -44,7 +44,7 @@ from specgain.lab.device import (
     weights_read,
 )
 from specgain.lab.gpu_results import SCHEMA
-from specgain.lab.graphs import GraphLoop, batch_bucket, span_bucket
+from specgain.lab.graphs import GraphLoop, batch_bucket
 from specgain.lab.linear import Plain
 from specgain.lab.loop import ModelDraft, generate
 from specgain.lab.model import Cache, Config, Model, load, random_weights
@@ -56,6 +56,7 @@ from specgain.lab.sampling import Sampling
 # moved a logit of the tiny target by at most 0.27 in bfloat16 and 0.03 in float16 (seen on CPU, against float32), and a
 # difference of two logits by twice that; plain text changes just so from one batch size to another.
 NEAR_TIE = {torch.float32: 2e-4, torch.float16: 0.1, torch.bfloat16: 0.7}
+NEAR_TIE_INT8 = 0.3  # the least rounding before a product can move one activation of 8 bits by one
 RESERVE = 40  # seconds that the cells leave to what comes after them
 DIAL = 0.8  # conditional acceptance at every position of the scripted cells
 
@@ -82,12 +83,12 @@ class Plan:
 
 SIZES = {
     "0.5B/7B": (  # the shapes of Qwen2.5, without its biases, one vocabulary for both
-        Config(152064, 3584, 28, 18944, 28, 33280, 1e6, 1e-6, kv_heads=4, tied=False),
-        Config(152064, 896, 14, 4864, 24, 33280, 1e6, 1e-6, kv_heads=2),
+        Config(152064, 3584, 28, 18944, 28, 40960, 1e6, 1e-6, kv_heads=4, tied=False),
+        Config(152064, 896, 14, 4864, 24, 40960, 1e6, 1e-6, kv_heads=2),
     ),
     "0.6B/4B": (  # the shapes of Qwen3
-        Config(151936, 2560, 32, 9728, 36, 33280, 1e6, 1e-6, kv_heads=8, head_width=128, qk_norm=True),
-        Config(151936, 1024, 16, 3072, 28, 33280, 1e6, 1e-6, kv_heads=8, head_width=128, qk_norm=True),
+        Config(151936, 2560, 32, 9728, 36, 40960, 1e6, 1e-6, kv_heads=8, head_width=128, qk_norm=True),
+        Config(151936, 1024, 16, 3072, 28, 40960, 1e6, 1e-6, kv_heads=8, head_width=128, qk_norm=True),
     ),
     "mini": (
         Config(96, 32, 4, 48, 2, 512, kv_heads=2, tied=False),
@@ -202,7 +203,7 @@ def check_correctness(plan, device, budget, save):
     return result
 
 
-def compare(pair, prompts, plain, draft, gamma, batch, new_tokens):
+def compare(pair, prompts, plain, draft, gamma, batch, new_tokens, bound=None):
     """Return how many outputs of the static loop differ from `plain`, and how close the two logits lie where they part."""
     capacity = max(map(len, prompts)) + new_tokens
     loop = GraphLoop(pair.target, pair.drafts[draft], batch, capacity, gamma)
@@ -210,7 +211,7 @@ def compare(pair, prompts, plain, draft, gamma, batch, new_tokens):
     for first in range(0, len(prompts), batch):
         texts += [o.tokens for o in loop.generate(prompts[first : first + batch], new_tokens, gamma).outputs]
     gaps = [gap_at(pair.target, p, a, b) for p, a, b in zip(prompts, plain, texts, strict=True) if a != b]
-    bound = NEAR_TIE[pair.target.dtype]
+    bound = NEAR_TIE[pair.target.dtype] if bound is None else bound
     row = {"dtype": name_of(pair.target.dtype), "draft": draft, "gamma": gamma, "batch": batch, "outputs": len(texts)}
     row |= {"tokens": sum(map(len, texts)), "different": len(gaps), "worst_logit_gap": max(gaps, default=0.0)}
     return row | {"passed": all(gap <= bound for gap in gaps)}
@@ -334,7 +335,7 @@ def make_models(name, dtype, device, kernel=None):
 
 def time_cells(plan, device, dtype, ceiling, budget, save):
     """Fill {"pairs", "cells", "skipped"}: the time of a round by pair, γ, batch and context; acceptance is scripted."""
-    result = {"dtype": name_of(dtype), "dial": DIAL, "pairs": {}, "cells": [], "skipped": []}
+    result = {"dtype": name_of(dtype), "dial": DIAL, "passed": True, "pairs": {}, "cells": [], "skipped": []}
     for name, visits in plan.visits.items():
         if budget.left <= RESERVE:
             result["skipped"].append({"pair": name, "reason": "time"})
@@ -351,6 +352,8 @@ def time_cells(plan, device, dtype, ceiling, budget, save):
                     visit(target, draft, where, gammas, plan, ceiling, result["cells"])
                 except torch.cuda.OutOfMemoryError:
                     reason = "memory"
+                except RuntimeError as error:  # of CUDA; the other visits may still work
+                    reason, result["passed"] = f"error: {error}"[:300], False
             if reason:
                 result["skipped"].append(where | {"gammas": list(gammas), "reason": reason})
             budget.say(
@@ -369,16 +372,21 @@ def describe(config, dtype):
                              "kv_bytes_per_token": kv_numbers(config) * dtype.itemsize}  # fmt: skip
 
 
+def capacity_of(context, plan):
+    """Return the positions of a cell's cache: whole blocks of 128."""
+    return -(-(context + plan.room) // 128) * 128
+
+
 def why_not(target, draft, batch, context, gamma, plan):
     """Return why a visit cannot be made, "context" or "memory"; None if it can."""
-    positions = span_bucket(context + plan.room, 10**10)
+    positions = capacity_of(context, plan)
     if positions > min(target.config.context, draft.config.context):
         return "context"
     if target.device.type == "cuda":
         rows, size = batch_bucket(batch), target.dtype.itemsize
         cache = rows * positions * (kv_numbers(target.config) + kv_numbers(draft.config)) * size
         logits = rows * (gamma + 1) * target.config.vocab * (size + 4) * 2
-        if cache + logits + 3e9 > torch.cuda.mem_get_info()[0]:
+        if cache + logits + 6e9 > torch.cuda.mem_get_info()[0]:
             return "memory"
     return None
 
@@ -386,7 +394,7 @@ def why_not(target, draft, batch, context, gamma, plan):
 def visit(target, draft, where, gammas, plan, ceiling, cells, weight_bytes=None):
     """Time γ = 0 and all `gammas` at one batch and context, and append the cells."""
     batch, context = where["batch"], where["context"]
-    capacity = span_bucket(context + plan.room, 10**10)
+    capacity = capacity_of(context, plan)
     loop = GraphLoop(target, draft, batch, capacity, max(gammas), dial=[DIAL] * max(gammas))
     loop.pretend(context, plan.room)
     plain = None
@@ -491,7 +499,7 @@ def check_int8(plan, device, dtype, ceiling, budget, save):
     prompts = [p for domain in DOMAINS for p in tokens_of(pair, "test", domain, plan.prompts)]
     plain = [o.tokens for o in generate(target, prompts, plan.new_tokens).outputs]
     for gamma, batch in plan.arms:
-        result["checks"].append(compare(pair, prompts, plain, "strong", gamma, batch, plan.new_tokens))
+        result["checks"].append(compare(pair, prompts, plain, "strong", gamma, batch, plan.new_tokens, NEAR_TIE_INT8))
     result["passed"] = all(check["passed"] for check in result["checks"])
     budget.say(
         f"int8: {sum(check['different'] for check in result['checks'])} of {len(prompts) * len(plan.arms)} texts differ"

@@ -340,7 +340,8 @@ class GraphLoop:
             body()
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        graph.register_generator_state(self.rng)
+        if self.dial is not None or not self.sampling.greedy:
+            graph.register_generator_state(self.rng)
         with torch.cuda.graph(graph, pool=self.pool):
             body()
         for tensor, old in zip(state, saved, strict=True):
@@ -372,12 +373,14 @@ def split_attention(queries, keys, values, attn_mask, chunk=1024):
     """
     scores = (queries * queries.shape[-1] ** -0.5) @ keys.transpose(-1, -2)
     weights = scores.add_(attn_mask).softmax(dim=-1)
-    chunk = chunk if weights.shape[-1] % chunk == 0 else weights.shape[-1]
+    chunk = next(
+        (c for c in (chunk, chunk // 2, chunk // 4, chunk // 8) if weights.shape[-1] % c == 0), weights.shape[-1]
+    )
     parts = weights.unflatten(-1, (-1, chunk)).transpose(2, 3) @ values.unflatten(-2, (-1, chunk))
     return parts.sum(dim=2)
 
 
-def faster_attention(model, cache, n, span, calls=5, most_bytes=4e9):
+def faster_attention(model, cache, n, span, calls=5, most_bytes=1e9):
     """Return the attention function that is faster for n tokens over `span` slots, timed on the cache's first layer."""
     c, batch = model.config, len(cache.keys[0])
     rows = c.heads // c.kv_heads * n

@@ -1,11 +1,16 @@
 """The static loop on CPU, where its phases run as they are: the tokens and rounds of the ordinary loop, whatever the shape."""
 
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from specgain.lab.graphs import (
     GraphLoop,
@@ -197,6 +202,102 @@ def test_sampling_is_repeatable_by_seed(pairs):
         for s in (1, 1, 2)
     ]
     assert [o.tokens for o in texts[0]] == [o.tokens for o in texts[1]] != [o.tokens for o in texts[2]]
+
+
+# --- capture, played on a CPU -------------------------------------------------------------------------------------
+
+
+class Recorder(TorchDispatchMode):
+    """Writes down every operation with its tensors, and refuses what a stream that is captured refuses."""
+
+    refused = ("_local_scalar_dense", "nonzero", "_unique", "masked_select", "is_nonzero")
+
+    def __init__(self, operations):
+        super().__init__()
+        self.operations = operations
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        assert not any(word in str(func) for word in self.refused), f"{func} makes the host wait"
+        result = func(*args, **kwargs or {})
+        self.operations.append((func, args, kwargs or {}, result))
+        return result
+
+
+class Graph:
+    """What a CUDA graph is: the same operations on the same memory, and no line of Python in between."""
+
+    def __init__(self):
+        self.operations, self.generators = [], []
+
+    def register_generator_state(self, generator):
+        self.generators.append(generator)
+
+    @torch.inference_mode()
+    def replay(self):
+        for func, args, kwargs, old in self.operations:
+            for before, new in zip(tree_leaves(old), tree_leaves(func(*args, **kwargs)), strict=True):
+                if isinstance(new, torch.Tensor) and new.data_ptr() != before.data_ptr():  # no view, not in place
+                    before.copy_(new)
+
+
+@pytest.fixture
+def graphs_on_cpu(monkeypatch):
+    stream, made = SimpleNamespace(wait_stream=lambda other: None), []
+
+    @contextmanager
+    def graph(graph, pool):
+        made.append(graph)
+        with Recorder(graph.operations):
+            yield
+
+    for name, fake in {"Stream": lambda: stream, "current_stream": lambda: stream, "stream": lambda s: nullcontext(),
+                       "CUDAGraph": Graph, "graph": graph}.items():  # fmt: skip
+        monkeypatch.setattr(torch.cuda, name, fake)
+    return made
+
+
+def captured_loop(*arguments, **options):
+    loop = GraphLoop(*arguments, **options)
+    loop.pool = "a pool"
+    return loop
+
+
+@pytest.mark.parametrize("eos", [None, 7])
+def test_replays_of_what_was_captured_write_the_same_text(pairs, graphs_on_cpu, eos):
+    """Captured at one length, replayed at all others and for other prompts: nothing of the capture may be left in it."""
+    target, draft = pairs[1]
+    loop = captured_loop(target, draft, 3, 80, 4, eos=eos)
+    for prompts, gamma in (
+        ([[1, 2, 3], [9], [4] * 20], 4),
+        ([[5] * 60, [8]], 4),
+        ([[2, 1], [60]], 0),
+        ([[7], [3, 3]], 4),
+    ):
+        expected = generate(target, prompts, 12, ModelDraft(draft), gamma, stop=Stop(eos))
+        run = loop.generate(prompts, 12, gamma)
+        assert [o.tokens for o in run.outputs] == [o.tokens for o in expected.outputs]
+        assert counts(run) == counts(expected)
+    assert len(graphs_on_cpu) == sum(3 if gamma else 2 for gamma, _ in loop.phases) and not graphs_on_cpu[0].generators
+
+
+def test_a_capture_changes_no_text(pairs, graphs_on_cpu):
+    target, draft = pairs[0]
+    loop = captured_loop(target, draft, 2, 64, 3)
+    loop.start([[1, 2, 3], [4]], 20)
+    before = [t.clone() for t in (loop.text, loop.length, loop.end)]
+    with torch.inference_mode():
+        loop._phases(3, 64)
+    assert all(torch.equal(a, b) for a, b in zip(before, (loop.text, loop.length, loop.end), strict=True))
+
+
+def test_replayed_sampling_draws_anew(pairs, graphs_on_cpu):
+    target, draft = pairs[0]
+    loop = captured_loop(target, draft, 32, 40, 3, sampling=Sampling(1.0))
+    run = loop.generate([[1, 2]] * 32, 20, 3)
+    assert graphs_on_cpu[0].generators == [loop.rng] and len({tuple(o.tokens) for o in run.outputs}) == 32
+    dialled = captured_loop(target, draft, 32, 40, 3, dial=[0.5] * 3)
+    dialled.pretend(10, 25)
+    assert len({tuple(dialled.round(3, 30)[0][1]) for _ in range(5)}) == 5
 
 
 # --- errors -------------------------------------------------------------------------------------------------------
