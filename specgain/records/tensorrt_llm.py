@@ -25,7 +25,9 @@ def is_bench(value):
 
 def bench(value, name):
     """Return the Record of one report; raises RecordError if its averages are of no whole counts."""
-    record = Record("TensorRT-LLM", "trtllm-bench-json", (value.get("engine") or {}).get("version"), "per run", name)
+    version = (value.get("engine") or {}).get("version")
+    version = version if isinstance(version, str) else None
+    record = Record("TensorRT-LLM", "trtllm-bench-json", version, "per run", name)
     asked, speed = value["request_info"], value["performance"]
     requests = count(asked["num_requests"], "num_requests")
     tokens = _total(asked["avg_output_length"], requests, "avg_output_length")
@@ -119,7 +121,8 @@ def _rounds(record, stats, requests, tokens):
     tpot = record.details["latency_ms"].get("tpot", {}).get("mean")
     if tpot and record.rounds_all:
         record.t_round = tpot / 1e3 * record.committed / record.rounds_all
-    record.reported = {"acceptance_length": averages["acceptance_length"]}
+    if averages["acceptance_length"] is not None:
+        record.reported = {"acceptance_length": real(averages["acceptance_length"], "acceptance_length")}
     record.warn(
         "first-token",
         f"{record.name}: the printed acceptance length counts each request's first token and pass, which its prefill made; "

@@ -327,6 +327,7 @@ def test_tensorrt_llm_pair_gives_a_verdict(tmp_path):
         ({"num_accepted_draft_tokens": 36.05}, "average of no whole numbers"),
         ({"num_accepted_draft_tokens": 64.0}, "fit no iterations"),
         ({"num_draft_tokens": 83.0}, "fit no iterations"),
+        ({"acceptance_length": float("nan")}, "acceptance_length = nan is not a finite number"),
     ],
 )
 def test_tensorrt_llm_reports_that_contradict_themselves(summarise, changes, message):
