@@ -30,6 +30,7 @@ from specgain.compare import compare
 from specgain.records.read import read
 from specgain.records.source import RecordError
 from specgain.schedule import lookup
+from specgain.schedule_derive import emit_sweep
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "_build" / "engine"
@@ -159,7 +160,7 @@ def environment(python):
     return {**os.environ, **QUIET, "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}"}
 
 
-def wait_for(address, process, log, seconds=420):
+def wait_for(address, process, log, seconds=900):
     """Return once the server answers; end with the last lines of its log if it stops or does not come up."""
     for _ in range(seconds):
         with contextlib.suppress(urllib.error.URLError, ConnectionError, TimeoutError):
@@ -294,6 +295,21 @@ def check_schedules(checks, python):
            "refused by both" + (f"; not {wrong[0]}" if wrong else ""), len(answers) == len(cases) and not wrong)  # fmt: skip
 
 
+def check_sweep(checks, python):
+    """Check that the engine's sweep tool takes our parameter files: one server for each setting, as we meant it."""
+    settings = emit_sweep({"method": "ngram"}, [1, GAMMA], [1, 4])
+    for name, rows in settings.items():
+        (FOLDER / f"{name}.json").write_text(json.dumps(rows), encoding="utf-8")
+    command = [python.parent / "vllm", "bench", "sweep", "serve", "--serve-cmd", f"vllm serve {NAME}", "--bench-cmd",
+               f"vllm bench serve --model {NAME}", "--serve-params", FOLDER / "serve_params.json", "--bench-params",
+               FOLDER / "bench_params.json", "--output-dir", FOLDER / "sweep", "--num-runs", "1", "--dry-run"]  # fmt: skip
+    said = subprocess.run([*map(str, command)], capture_output=True, text=True, env=environment(python)).stdout
+    servers = re.findall(r"^Server command: (.*)$", said, re.MULTILINE)
+    lengths = [re.findall(r"num.speculative.tokens', '(\d+)'", server) for server in servers]
+    checks(f"sweep: the tool would start {len(servers)} servers with draft lengths {lengths}, and benchmark each twice",
+           lengths == [[], ["1"], [f"{GAMMA}"], [f"{GAMMA}"]] and said.count("Benchmark command: ") == 8)  # fmt: skip
+
+
 def random_schedule(rng):
     """Return (table, max_num_seqs, num_speculative_tokens) with gaps, overlaps, bad rows and good ones."""
     edges = sorted(rng.sample(range(1, 40), 2 * rng.randint(1, 3)))
@@ -329,6 +345,7 @@ def main():
     convert(python)
     checks = Checks()
     check_schedules(checks, python)
+    check_sweep(checks, python)
     texts, files = {}, {}
     runs = (("repeat", "repeat.jsonl", 1), ("chat", "chat.jsonl", 4))
     ngram = ("--speculative-config", json.dumps(NGRAM), "--enable-per-request-metrics",
