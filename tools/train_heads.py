@@ -49,12 +49,17 @@ class Batch:
     def __init__(self, path, target):
         tokens, stack = torch.load(path)
         self.tokens, self.taps = tokens.long(), stack.float()
-        self.embedded = F.embedding(self.tokens, target["embed"])
+        self.embedded = unit(F.embedding(self.tokens, target["embed"]))
         self.last = self.taps[-1]
 
     def wanted(self, target, rows):
         """log p of the next token after the positions `rows` (indices into batch · (T + 1))."""
         return F.log_softmax(output(target, self.last.flatten(0, 1)[rows]), dim=-1)
+
+
+def unit(x):
+    """Scale to root mean square 1, so that features and embeddings weigh alike."""
+    return F.rms_norm(x, (x.shape[-1],))
 
 
 def output(target, x):
@@ -104,15 +109,14 @@ def layer(w, i, x, keys, values, mask, cos, sin):
 
 def eagle_loss(w, batch, target, generator, third=False, unroll=1):
     """Next-token KL of an autoregressive head; with `unroll` it also learns on its own features, as it will draft."""
-    taps = torch.cat(list(batch.taps), dim=-1) if third else batch.last
-    feature = F.linear(taps, w["fuse"]) if third else taps
+    feature = F.linear(torch.cat(list(unit(batch.taps)), dim=-1), w["fuse"]) if third else batch.last
     n = LENGTH - 1
     cos, sin = rotary_tables(n)
     t = torch.arange(n)
     keys, values, masks, total = [], [], [], 0.0
     for step in range(unroll):
         # entry t holds the feature of token t (own, after the first pass) and the embedding of token t + 1
-        x = F.linear(torch.cat((feature[:, :n], batch.embedded[:, 1 : n + 1]), -1), w["join"])
+        x = F.linear(torch.cat((unit(feature[:, :n]), batch.embedded[:, 1 : n + 1]), -1), w["join"])
         k, v = keys_values(w, 0, x, cos, sin)
         keys.append(k)
         values.append(v)
@@ -125,14 +129,14 @@ def eagle_loss(w, batch, target, generator, third=False, unroll=1):
             total + divergence(output(target, out[b, s]), batch.wanted(target, b * (LENGTH + 1) + s + 1)) * 0.8**step
         )
         if not third:
-            total = total + 0.1 * F.smooth_l1_loss(out[b, s], batch.last[b, s + 1])
+            total = total + 0.1 * F.smooth_l1_loss(unit(out[b, s]), unit(batch.last[b, s + 1]))
         feature = torch.cat((feature[:, :1], out[:, :-1]), dim=1)  # what the head itself says of token t
     return total
 
 
 def multi_loss(w, batch, target, generator):
     """KL of each of the BLOCK heads, which all read one feature."""
-    x = F.linear(torch.cat((batch.last[:, :-1], batch.embedded[:, 1:]), -1), w["join"]).flatten(0, 1)
+    x = F.linear(torch.cat((unit(batch.last[:, :-1]), batch.embedded[:, 1:]), -1), w["join"]).flatten(0, 1)
     n, total = LENGTH - BLOCK, 0.0
     for k in range(BLOCK):
         rows = some(generator, 384, BATCH, n)
@@ -145,7 +149,7 @@ def multi_loss(w, batch, target, generator):
 
 def block_loss(w, batch, target, generator, blocks=20):
     """KL of a block of BLOCK tokens that is drafted in one pass from a random place of each sequence."""
-    context = F.linear(torch.cat((batch.last[:, :-1], batch.embedded[:, 1:]), -1), w["join"])
+    context = F.linear(torch.cat((unit(batch.last[:, :-1]), batch.embedded[:, 1:]), -1), w["join"])
     anchors = torch.randint(8, LENGTH - BLOCK - 1, (blocks,), generator=generator)  # the last known entry
     places = (anchors[:, None] + 1 + torch.arange(BLOCK)).flatten()
     cos, sin = rotary_tables(LENGTH + BLOCK)
@@ -175,7 +179,7 @@ def initial(kind, target, generator):
     def matrix(rows, columns):
         return torch.randn(rows, columns, generator=generator) * (0.5 / columns) ** 0.5
 
-    weights = {"join": torch.cat((torch.eye(D), matrix(D, D) * 0.3), dim=1)}
+    weights = {"join": torch.cat((torch.eye(D), torch.eye(D)), dim=1)}
     for i in range(LAYERS[kind]):
         source = CONFIG["layers"] - LAYERS[kind] + i
         for part in ("norm1", "qkv", "out", "norm2", "gate_up", "down"):
@@ -203,15 +207,17 @@ def train(kind, args, target):
     w = initial(kind, target, generator)
     matrices = [p for n, p in w.items() if p.ndim == 2 and n != "places"]
     muon = Muon(matrices)
-    adam = torch.optim.AdamW([p for n, p in w.items() if p.ndim == 1 or n == "places"], lr=2e-3, weight_decay=0.0)
+    others = [p for n, p in w.items() if p.ndim == 1 or n == "places"]
+    adam = torch.optim.AdamW(others, lr=2e-3, weight_decay=0.0) if others else None
     begin, log = time.perf_counter(), []
     for step in range(args.steps):
         loss = LOSS[kind](w, Batch(args.work / "features" / f"{step:04}.pt", target), target, generator)
         loss.backward()
         factor = schedule(step, args.steps)
         muon.step(0.01 * factor)
-        adam.param_groups[0]["lr"] = 2e-3 * factor
-        adam.step()
+        if adam is not None:
+            adam.param_groups[0]["lr"] = 2e-3 * factor
+            adam.step()
         for p in w.values():
             p.grad = None
         log.append(loss.item())
@@ -228,7 +234,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stages", nargs="+", choices=["features", *LOSS, "export"])
     parser.add_argument("--work", type=Path, required=True, help="folder of train_pair.py with tokens.npz")
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)

@@ -8,8 +8,12 @@ from specgain import acceptance
 from specgain.lab.measure import environment, request_totals, run_rounds
 from specgain.lab.pair import load_pair
 from specgain.lab.prediction import Cost, Setting, predict, summary
+from specgain.lab.recorded import recorded
+from specgain.lab.trees import TreeDraft
+from specgain.tree import best_tree
 
-METHODS = ("strong", "eagle", "eagle3", "multi", "block", "bigram", "lookup", "suffix")
+METHODS = ("weak", "strong", "eagle", "eagle3", "multi", "block", "bigram", "lookup", "suffix", "tree")
+TREE_DRAFT, TREE_DEPTH, RANKS = "weak", 4, 6  # whose candidates the tree holds, its levels, children it may have
 SCHEMA = "specgain.family/1"
 # (requests in a pass, temperature, kinds of text, lengths, prompts of each set): greedy where the text does not loop
 PARTS = (
@@ -25,14 +29,17 @@ def family(methods=METHODS, parts=PARTS, new_tokens=64, blocks=4, progress=None,
     A cell holds prediction, measurement and residual (see `predict`), conditional acceptance, and the mean times of the
     phases of a round, T_draft, T_verify and T_other, in ms.
     """
-    pair = load_pair(methods) if folder is None else load_pair(methods, folder)
+    names = [m for m in methods if m != "tree"]
+    pair = load_pair(names) if folder is None else load_pair(names, folder)
     cells, totals, different = [], [], []
     for rows, temperature, domains, gammas, prompts in parts:
+        if "tree" in methods:
+            pair.drafts["tree"] = tree_draft(pair, domains, max(gammas))
         context = pair.prompts("test")[domains[0]].shape[1]
         setting, logs = Setting(rows, temperature, context), {"calibration": None, "test": None}
         for block in range(1, blocks + 1):
             for which in list(logs) if block % 2 else list(logs)[::-1]:
-                logs[which] = run_rounds(pair, which, prompts * block // blocks, (0, *gammas), domains=domains,
+                logs[which] = run_rounds(pair, which, prompts * block // blocks, (0, *gammas), list(methods), domains,
                                          new_tokens=new_tokens, log=logs[which], progress=progress,
                                          setting=setting)  # fmt: skip
         for method in methods:
@@ -54,6 +61,8 @@ def held(logs, domain, method, gammas):
     cells = []
     for gamma in gammas:
         own = calibration.select(arm=method, gamma=gamma)
+        if not own.requests:
+            continue  # a tree has one size
         steps = calibration.select(arm="plain").requests + own.requests
         cost = Cost.from_log(type(own)(own.environment, own.setup, steps))
         agreement = [_string(request) for request in own.requests]
@@ -64,7 +73,14 @@ def held(logs, domain, method, gammas):
 
 def _string(request):
     """The agreement string that has the rounds of this request at its own γ; see `rounds_of`."""
-    return "".join("1" * k + "0" for k in request.accepted)
+    return "".join("1" * (tokens - 1) + "0" for tokens in request.committed)
+
+
+def tree_draft(pair, domains, nodes):
+    """Return the `TreeDraft` with the best tree for these texts, from the recorded ranks of the draft's choices."""
+    ranks = [rank for prompt in recorded(TREE_DRAFT, domains).values() for rank in prompt.ranks]
+    chances = [ranks.count(k) / len(ranks) for k in range(RANKS)]
+    return TreeDraft(pair.drafts[TREE_DRAFT].model, best_tree(chances, nodes, TREE_DEPTH))
 
 
 def _rounds(log, domain, method, gamma):

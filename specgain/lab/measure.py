@@ -25,6 +25,7 @@ from specgain.lab.model import Cache
 from specgain.lab.pair import DOMAINS, load_pair
 from specgain.lab.prediction import BASE, Cost, Setting, predict, summary
 from specgain.lab.sampling import Sampling
+from specgain.lab.trees import TreeDraft, generate_tree
 from specgain.records.roundlog import RoundLog
 from specgain.round_time import Table
 
@@ -92,7 +93,7 @@ def run_rounds(pair, prompt_set, prompts, gammas=GAMMAS, drafts=None, domains=DO
     greedy outputs that differ from plain decoding.
     """
     drafts = list(pair.drafts) if drafts is None else list(drafts)
-    arms = [("plain", 0)] + [(draft, gamma) for draft in drafts for gamma in gammas if gamma]
+    arms = [("plain", 0)] + [(d, g) for d in drafts for g in gammas if g and g == getattr(pair.drafts.get(d), "nodes", g)]
     _check_prompts(prompt_set, prompts, domains, pair.prompts(prompt_set))
     tokens = {domain: prompt_tokens(pair, prompt_set, domain, setting.context) for domain in domains}
     if unknown := sorted(set(drafts) - set(pair.drafts)):
@@ -139,7 +140,8 @@ def _run_job(pair, log, tokens, group, arms, new_tokens, setting, domain, repeat
         target = getattr(draft, "target", pair.target)  # a head brings the target that keeps its features
         if hasattr(draft, "reset"):
             draft.reset()  # every run begins cold: the other arms have seen the same text
-        run = generate(target, prompts, new_tokens, draft, gamma, rows=setting.rows, sampling=sampling, seed=seed)
+        shape = {"rows": setting.rows, "sampling": sampling, "seed": seed}
+        run = _decode(target, prompts, new_tokens, draft, gamma, **shape)
         for i, output in zip(group, run.outputs, strict=False):
             labels = {"id": f"{domain}/{i}/{arm}/{gamma}/{repeat}", "arm": arm, "domain": domain}
             for name, value in (labels | {"prompt": i, "repeat": repeat}).items():
@@ -150,6 +152,13 @@ def _run_job(pair, log, tokens, group, arms, new_tokens, setting, domain, repeat
         if output.tokens != (plain := outputs[i, "plain", 0].tokens):
             found = first_difference(pair.target, tokens[i].tolist(), plain, output.tokens)
             log.setup["different_output"].append({"id": output.log.id} | found)
+
+
+def _decode(target, prompts, new_tokens, draft, gamma, **shape):
+    """Run a chain of γ candidates, or the draft's own tree, whose number of nodes stands in for γ."""
+    if isinstance(draft, TreeDraft):
+        return generate_tree(target, prompts, new_tokens, draft, **shape)
+    return generate(target, prompts, new_tokens, draft, gamma, **shape)
 
 
 def prompt_tokens(pair, prompt_set, domain, context=BASE.context):
@@ -193,7 +202,7 @@ def _check_prompts(prompt_set, prompts, domains, tokens):
 def _warm_up(pair, arms, prompt, new_tokens):
     for arm, gamma in arms:
         draft = pair.drafts.get(arm)
-        generate(getattr(draft, "target", pair.target), [prompt], min(new_tokens, 16), draft, gamma)
+        _decode(getattr(draft, "target", pair.target), [prompt], min(new_tokens, 16), draft, gamma)
 
 
 # --- cost ----------------------------------------------------------------------------------------------------------
