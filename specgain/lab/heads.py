@@ -79,12 +79,14 @@ class Head:
     def _entries(self, batch, rows, slots):
         """What the head reads of entries (rows[i], slots[i]): (entries, width)."""
         features, width = self.target.features[rows, slots], self.target.config.width
-        features = F.linear(features, self.extra["fuse"]) if "fuse" in self.extra else features[:, -width:]
+        if "fuse" in self.extra:
+            features = F.linear(_unit(features.unflatten(1, (len(TAPS), width))).flatten(1), self.extra["fuse"])
+        features = features[:, -width:]
         following = batch.tokens[rows.cpu(), slots.cpu() + 1].to(rows.device)
         return self._join(features, self.target.embed[following])
 
     def _join(self, features, embedded):
-        return F.linear(torch.cat((features, embedded), dim=1), self.extra["join"])
+        return F.linear(torch.cat((_unit(features), _unit(embedded)), dim=1), self.extra["join"])
 
 
 class EagleHead(Head):
@@ -202,6 +204,11 @@ def save_head(path, weights, metadata):
 
     metadata = metadata | {"target_sha256": sha256(WEIGHTS / "target.safetensors")}
     save_file({name: w.detach().to(torch.float16).contiguous() for name, w in weights.items()}, path, metadata)
+
+
+def _unit(x):
+    """Scale to root mean square 1, so that features and embeddings weigh alike."""
+    return F.rms_norm(x, (x.shape[-1],))
 
 
 def _spread(values, rows, total):

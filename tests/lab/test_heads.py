@@ -87,7 +87,7 @@ def test_eagle_equals_its_definition(target_weights):
     guesses, known = [], list(text)
     for _ in range(4):
         entries = torch.stack([
-            F.linear(torch.cat((f, target.embed[t])), weights["join"].double())
+            F.linear(torch.cat((F.rms_norm(f, (D,)), F.rms_norm(target.embed[t], (D,)))), weights["join"].double())
             for f, t in zip(features, known[1:], strict=True)
         ])  # fmt: skip
         shape = torch.zeros(1, len(entries), dtype=torch.long)
