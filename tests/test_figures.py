@@ -1,5 +1,6 @@
 """The figures: what they draw is what the ledger says, predictions look like predictions, pages can show them."""
 
+import json
 import re
 import sys
 import xml.etree.ElementTree as ET
@@ -114,6 +115,15 @@ DRAWN |= {
     "tree_speeds": lambda: figures.tree_speeds({"chain": ROWS, "wide": ROWS[1:]}, 0.01),
     "controllers": lambda: figures.controllers({"mixed": {"step rule": (1.1, 1.05, 1.15), "foresight": (1.4, None, None)}}),
     "reliability": lambda: figures.reliability({"raw": reliability([0.2, 0.3, 0.8, 0.9], [0, 1, 1, 1])}),
+}  # fmt: skip
+WORK = json.loads((ENGINE.parents[2] / "notebooks/measurements/cpu-2core/workloads.json").read_text(encoding="utf-8"))
+WORK["sampling"] = {"first_acceptance": {d: {"lookup": {"T = 0": 0.8, "T = 1": 0.5, "T = 1, top-p 0.9": 0.6}} for d in "ab"}}
+DRAWN |= {
+    "work_lengths": lambda: figures.work_lengths(WORK),
+    "repetition": lambda: figures.repetition(WORK),
+    "told_and_counted": lambda: figures.told_and_counted({"a": 1.5}, {"a": 2.0}, {"a": (1.5, 2.5)}),
+    "acceptance_over_temperature": lambda: figures.acceptance_over_temperature(
+        WORK["sampling"]["first_acceptance"], ("a", "b"), ("lookup",)),
 }  # fmt: skip
 UNITS = re.compile(r"\(.+\)|^tokens( added| per ms)?$")
 

@@ -2,7 +2,7 @@
 
     make smollm2
     python tools/measure_workloads.py plan     # the cells; commit them before the run
-    python tools/measure_workloads.py run      # the texts, and the rounds of every draft and γ on them
+    python tools/measure_workloads.py run      # the texts, and the rounds of every draft and γ on them; temperatures
     python tools/measure_workloads.py --time   # a few cells end to end on an idle machine, beside their prediction
 
 `run` needs no clock: the target writes each text once, and the rounds of a draft that does not sample follow from the
@@ -26,6 +26,9 @@ from specgain.lab.drafts import Lookup, Suffix
 from specgain.lab.gguf_file import load_smollm2
 from specgain.lab.loop import NOTHING, Stop, generate
 from specgain.lab.measure import distinct_ngrams, environment
+from specgain.lab.model import Cache
+from specgain.lab.pair import DOMAINS, load_pair
+from specgain.lab.pair import DRAFTS as DRAFTS_OF_PAIR
 from specgain.lab.replay import replay
 from specgain.lab.sampling import Sampling
 
@@ -34,6 +37,17 @@ PLAN, RESULT, TIME = FOLDER / "workloads-plan.json", FOLDER / "workloads.json", 
 CLAIMS = ["C4.1", "C4.2", "C4.3"]
 DRAFTS = ("lookup", "suffix, cold", "suffix, warm")
 GAMMAS, TEMPERATURES, NEW_TOKENS = (2, 4, 8), (0.0, 1.0), 128
+SETTINGS = [
+    (0.0, 1.0),
+    (0.25, 1.0),
+    (0.5, 1.0),
+    (0.75, 1.0),
+    (1.0, 1.0),
+    (1.25, 1.0),
+    (1.5, 1.0),
+    (1.0, 0.9),
+    (1.0, 0.5),
+]
 TIMED = [(kind, draft, gamma) for kind in ("copy", "extract", "chat", "random") for draft, gamma in
          (("lookup", 4), ("lookup", 8), ("suffix, cold", 8))]  # fmt: skip
 
@@ -150,9 +164,49 @@ def run(plan):
         own = texts[f"{cell['temperature']:g}"][cell["kind"]]
         rounds = rounds_of(own, cell["draft"], cell["gamma"], vocab, new_tokens)
         cells.append(cell | cell_of(own, rounds, cell["gamma"]))
-    write(
-        RESULT, {"claims": CLAIMS, "plan": plan, "environment": facts, "vocab": vocab, "texts": texts, "cells": cells}
-    )
+    write(RESULT, head | {"texts": texts, "cells": cells, "sampling": acceptance_by_sampling()})
+
+
+# --- temperature, top-p and alignment, on the tiny pair ------------------------------------------------------------
+
+
+@torch.inference_mode()
+def acceptance_by_sampling(prompts=12, new_tokens=40):
+    """{domain: {draft: {setting: a_1}}}: the chance that a first guess is kept, by what the sampling does.
+
+    At every place of texts that the target sampled so itself. A draft that samples alike: the mean of the sum over the
+    vocabulary of min(p, q). Lookup: the mean of p at its guess, where it has one. No accept-or-reject draw is needed.
+    """
+    pair, lookup, found = load_pair([*DRAFTS_OF_PAIR]), Lookup(2048), {}
+    for domain, count in ((d, i) for i, d in enumerate(DOMAINS)):
+        rows = torch.from_numpy(pair.prompts("calibration")[domain][:prompts].astype(np.int64))
+        for temperature, top_p in SETTINGS:
+            how, rng = Sampling(temperature, top_p=top_p), torch.Generator().manual_seed(workloads.SEED + count)
+            step, cache, columns = rows, Cache(pair.target, len(rows)), []
+            for _ in range(new_tokens):
+                step = how.choose(pair.target(step, cache)[:, -1], rng)[0][:, None]
+                columns.append(step)
+            texts = torch.cat((rows, *columns), dim=1)
+            p, *qs = (
+                how.probs(m(texts[:, :-1], Cache(m, len(rows)))[:, rows.shape[1] - 1 :])
+                for m in (pair.target, *(pair.drafts[name].model for name in DRAFTS_OF_PAIR))
+            )
+            entry = {n: float(torch.minimum(p, q).sum(-1).mean()) for n, q in zip(DRAFTS_OF_PAIR, qs, strict=True)}
+            entry["lookup"] = _guessed(lookup, texts.numpy(), p, rows.shape[1])
+            for name, value in entry.items():
+                setting = f"T = {temperature:g}" + (f", top-p {top_p:g}" if top_p < 1 else "")
+                found.setdefault(domain, {}).setdefault(name, {})[setting] = value
+    return {"weights": pair.weights_hash, "prompts": prompts, "new_tokens": new_tokens, "first_acceptance": found}
+
+
+def _guessed(lookup, texts, p, start):
+    """The mean probability under the target of what lookup guesses at each place, where it guesses."""
+    kept = []
+    for row, probs in zip(texts, p, strict=True):
+        for place in range(start, len(row)):
+            guess = lookup.guess(row[:place], 1)
+            kept += [float(probs[place - start, token]) for token in guess]
+    return float(np.mean(kept))
 
 
 # --- time ----------------------------------------------------------------------------------------------------------

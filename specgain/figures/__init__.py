@@ -46,3 +46,9 @@ from specgain.figures.streaming import (  # noqa: F401
 )
 from specgain.figures.style import Drawing  # noqa: F401
 from specgain.figures.tables import PageTable  # noqa: F401
+from specgain.figures.workloads import (  # noqa: F401
+    acceptance_over_temperature,
+    repetition,
+    told_and_counted,
+    work_lengths,
+)
