@@ -14,6 +14,11 @@ _MODULE_OF = {
     **dict.fromkeys(["GREEDY", "Sampling"], "sampling"),
     **dict.fromkeys(["Cache", "Config", "Model", "WeightsError", "load"], "model"),
     **dict.fromkeys(["DOMAINS", "DRAFTS", "Pair", "load_pair", "load_prompts", "weights_hash"], "pair"),
+    **dict.fromkeys(["load_gguf", "load_smollm2"], "gguf_file"),
+    **dict.fromkeys(["PAIRS", "load_hub", "load_hub_pair"], "hub"),
+    "shape_pair": "shapes",
+    **dict.fromkeys(["QUANTIZED", "Int8", "divergence"], "quantize"),
+    "judge": "quality",
     **dict.fromkeys(["environment", "make_plan", "read_plan", "round_timing", "run_rounds"], "measure"),
     **dict.fromkeys(["measure_acceptance", "measure_cost", "measure_cost_tight", "measure_run"], "measure"),
 }

@@ -14,7 +14,7 @@ CHILD = (  # where a story names its child
 )  # fmt: skip
 
 
-def quality(pair, rows):
+def judge(pair, rows):
     """Return {domain: {documents, right, share}} of `rows` {domain: rows of token ids, prompt and continuation}.
 
     `share` is right / documents, None without a whole document. The first document of a row counts only if the row

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from specgain.lab.quality import RIGHT, quality, right_json, right_python, right_story, whole_documents
+from specgain.lab.quality import RIGHT, judge, right_json, right_python, right_story, whole_documents
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 import corpora  # noqa: E402
@@ -66,8 +66,8 @@ def test_only_whole_documents_count():
     assert whole_documents([0, 7, 0, 0, 8], 0) == [[7], []] and whole_documents([1, 2], 0) == []
     texts = {1: "def f():\n    pass\n", 2: "def g(:\n"}
     pair = SimpleNamespace(eos=0, tokenizer=SimpleNamespace(decode=lambda ids: "".join(texts[i] for i in ids)))
-    found = quality(pair, {"func": [[1, 0, 1, 0, 2, 0, 1], [2, 2]], "json": [[1]]})
+    found = judge(pair, {"func": [[1, 0, 1, 0, 2, 0, 1], [2, 2]], "json": [[1]]})
     assert found["func"] == {"documents": 2, "right": 1, "share": 0.5}
     assert found["json"] == {"documents": 0, "right": 0, "share": None}
     with pytest.raises(ValueError, match=r"domains = \['prose'\] have no rule"):
-        quality(pair, {"prose": []})
+        judge(pair, {"prose": []})
