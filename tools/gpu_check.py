@@ -51,6 +51,7 @@ from specgain.lab.model import Cache, Config, Model, load, random_weights
 from specgain.lab.pair import DOMAINS, WEIGHTS, load_pair
 from specgain.lab.prediction import rounds_of
 from specgain.lab.sampling import Sampling
+from specgain.lab.shapes import shape_pair
 
 # The first difference of a greedy text from the plain one must lie where the two tokens' logits are this close. Rounding
 # moved a logit of the tiny target by at most 0.27 in bfloat16 and 0.03 in float16 (seen on CPU, against float32), and a
@@ -81,23 +82,13 @@ class Plan:
     width: int
 
 
-SIZES = {
-    "0.5B/7B": (  # the shapes of Qwen2.5, without its biases, one vocabulary for both
-        Config(152064, 3584, 28, 18944, 28, 40960, 1e6, 1e-6, kv_heads=4, tied=False),
-        Config(152064, 896, 14, 4864, 24, 40960, 1e6, 1e-6, kv_heads=2),
-    ),
-    "0.6B/4B": (  # the shapes of Qwen3
-        Config(151936, 2560, 32, 9728, 36, 40960, 1e6, 1e-6, kv_heads=8, head_width=128, qk_norm=True),
-        Config(151936, 1024, 16, 3072, 28, 40960, 1e6, 1e-6, kv_heads=8, head_width=128, qk_norm=True),
-    ),
-    "mini": (
-        Config(96, 32, 4, 48, 2, 512, kv_heads=2, tied=False),
-        Config(96, 16, 2, 24, 1, 512),
-    ),
-}
-MAP = [  # (batch, context), the most telling ones first
-    (1, 2048), (16, 2048), (64, 2048), (1, 32768), (16, 8192), (4, 2048), (1, 256), (64, 256), (1, 8192), (64, 8192),
-    (16, 256), (4, 8192), (16, 32768), (4, 32768), (4, 256), (64, 32768),
+MINI = (
+    Config(96, 32, 4, 48, 2, 512, kv_heads=2, tied=False),
+    Config(96, 16, 2, 24, 1, 512),
+)
+MAP = [  # (batch, context), the most telling ones first; 128 tokens more and the cache holds 2k, 8k and 32k
+    (1, 1920), (16, 1920), (64, 1920), (1, 32640), (16, 8064), (4, 1920), (1, 256), (64, 256), (1, 8064), (64, 8064),
+    (16, 256), (4, 8064), (16, 32640), (4, 32640), (4, 256), (64, 32640),
 ]  # fmt: skip
 
 
@@ -114,10 +105,10 @@ def full_plan(dtype):
         predict_prompts=64,
         visits={
             "tiny": [(b, 256, (4, 8, 2, 1)) for b in (1, 16, 64, 4)],
-            "0.5B/7B": [(*where, (4,)) for where in MAP] + [(*where, (8, 2, 1)) for where in MAP],
-            "0.6B/4B": [(*where, (4, 8)) for where in MAP[:9]],
+            "0.5b-7b": [(*where, (4,)) for where in MAP] + [(*where, (8, 2, 1)) for where in MAP],
+            "0.6b-4b": [(*where, (4, 8)) for where in MAP[:9]],
         },
-        int8=("0.5B/7B", [(b, 2048, (4,)) for b in (1, 16, 64)]),
+        int8=("0.5b-7b", [(b, 1920, (4,)) for b in (1, 16, 64)]),
         room=128,
         rounds=12,
         seconds_per_cell=0.6,
@@ -329,8 +320,9 @@ def make_models(name, dtype, device, kernel=None):
     if name == "tiny":
         pair = load_pair(["strong"], dtype=dtype, device=device)
         return pair.target, pair.drafts["strong"].model
-    return tuple(Model(c, random_weights(c, i, dtype=dtype, device=device), dtype, kernel, device)
-                 for i, c in enumerate(SIZES[name]))  # fmt: skip
+    if name == "mini":
+        return tuple(Model(c, random_weights(c, i, dtype=dtype), dtype, kernel, device) for i, c in enumerate(MINI))
+    return shape_pair(name, device, dtype, kernel)
 
 
 def time_cells(plan, device, dtype, ceiling, budget, save):

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 from specgain.lab.graphs import Clock
 from specgain.lab.measure import environment
+from specgain.lab.pretrained import place
 
 
 class NoDevice(RuntimeError):
@@ -26,13 +27,13 @@ class Defaults(NamedTuple):
 
 def device_defaults():
     """Return the `Defaults` of this machine: bfloat16 on a GPU of compute capability 8.0 or more, float16 below it."""
-    if not torch.cuda.is_available():
-        return Defaults("cpu", torch.float32, (
+    device, dtype = place()
+    if device.type != "cuda":
+        return Defaults("cpu", dtype, (
             "No GPU here: this runs on the CPU, with the small pair. On Colab choose Runtime, Change runtime type, T4 GPU, "
             "then run the notebook from its first cell."))  # fmt: skip
-    major, minor = torch.cuda.get_device_capability()
-    dtype = torch.bfloat16 if major >= 8 else torch.float16  # older GPUs only imitate bfloat16, whatever they report
-    name = torch.cuda.get_device_name()
+    major, minor = torch.cuda.get_device_capability(device)
+    name = torch.cuda.get_device_name(device)
     return Defaults("cuda", dtype, f"{name}, compute capability {major}.{minor}: {str(dtype).removeprefix('torch.')}")
 
 

@@ -13,6 +13,8 @@ from specgain.lab import device as lab_device
 from specgain.lab import gpu_results
 from specgain.lab.device import NoDevice, ceilings, device_defaults, kv_numbers, need, pass_floor, weights_read
 from specgain.lab.model import Config, random_weights
+from specgain.lab.pair import DOMAINS
+from specgain.lab.shapes import SHAPES
 from specgain.records.measured import problems
 
 ROOT = Path(__file__).parents[2]
@@ -120,6 +122,22 @@ def test_the_files_are_measurements_that_can_be_committed(result):
     assert all(problems(data, name) == [] and data["reproduce"] for name, data in result[1].items())
 
 
+def test_the_whole_map_fits_the_models(gpu_check):
+    """Every visit of the full plan lies inside both models' contexts, and covers γ, batch and context as asked."""
+    plan, seen = gpu_check.full_plan(torch.bfloat16), set()
+    for name, visits in plan.visits.items():
+        configs = [SHAPES[size] for size in name.split("-")] if name != "tiny" else [Config(8, 8, 2, 8, 1, 512)]
+        for batch, context, gammas in visits:
+            assert all(gpu_check.capacity_of(context, plan) <= config.context for config in configs)
+            assert 3 * (max(gammas) + 1) < plan.room
+            seen |= {(name, batch, context, gamma) for gamma in (0, *gammas)}
+    assert {key[1:] for key in seen if key[0] == "0.5b-7b"} == {
+        (b, c, g) for b in (1, 4, 16, 64) for c in (256, 1920, 8064, 32640) for g in (0, 1, 2, 4, 8)
+    }
+    assert plan.visits["0.5b-7b"][0] == (1, 1920, (4,))
+    assert {d for d, _, _ in plan.predict} <= set(DOMAINS) and plan.predict_prompts <= 128
+
+
 def test_a_part_that_fails_leaves_the_others(gpu_check, tmp_path, monkeypatch):
     def broken(*arguments):
         raise RuntimeError("the card fell out")
@@ -172,8 +190,9 @@ def test_cuda_asked_for_and_absent(gpu_check, tmp_path, capsys):
 )
 def test_the_type_follows_the_compute_capability(monkeypatch, capability, dtype):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a card")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a card")
     assert lab_device.device_defaults() == ("cuda", dtype, f"a card, compute capability {capability[0]}.{capability[1]}: "
                                             f"{str(dtype).removeprefix('torch.')}")  # fmt: skip
 
