@@ -3,15 +3,21 @@
 A bank is `book/quizzes/NN.json` with two lists.
 
 *questions* follow jupyterquiz's own schema, plus `id`, `objective`, `claim`, `read` (where to read on), for every
-wrong answer a `misconception`, and for a numeric question the `expression` that computes its key.
+wrong answer a `misconception`, and for a numeric question the `expression` that computes its key.  A `string` question
+wants a word or two; `also` lists other spellings of an answer.  An `order` question, a type of ours, has its answers in
+the order in which they are shown, each with its right `place` (1, 2, …), the `misconception` of who sets it elsewhere
+and the feedback for that, and the question's own `feedback` for the right order.
 
 *exercises* have `id`, `objective`, `claim`, `difficulty` (1–3), `minutes`, `kind` and `expression`.  The kinds are
 `numeric` (a number, right within the relative `tolerance`), `list` (several such numbers), `expression` (a formula in
-the exercise's `variables`, as text or as a function) and `choice` (one of `choices`; its key stands in `answer`).
+the exercise's `variables`, as text or as a function), `derivation` (a list of formulas, line by line: each must
+equal `expression`, and the last may have at most so many `operations`; `solution` holds the lines of one) and `choice`
+(one of `choices`; its key stands in `answer`).
 `hints` pairs the `expression` or `answer` of a typical mistake with its `misconception` and a `hint`.
 
 An `expression` is Python over the public names of specgain.  Keys are computed from it, never typed in.
-Run `python -m specgain.quiz` to check every bank.
+Tests in `book/quizzes/tests/` are lists of questions: `show(*test("entry"))`.
+Run `python -m specgain.quiz` to check every bank, `python -m specgain.quiz export moodle` for another system's file.
 """
 
 import ast
@@ -28,10 +34,10 @@ from fractions import Fraction
 from numbers import Real
 from pathlib import Path
 
-from specgain import _quiz_html, acceptance, gain, length, round_time
+from specgain import _quiz_export, _quiz_html, acceptance, gain, length, round_time
 
-TYPES = ("multiple_choice", "many_choice", "numeric")
-KINDS = ("numeric", "list", "expression", "choice")
+TYPES = ("multiple_choice", "many_choice", "numeric", "string", "order")
+KINDS = ("numeric", "list", "expression", "derivation", "choice")
 TOLERANCE = 0.005  # relative: three digits of the right number are enough unless an exercise says otherwise
 
 
@@ -144,8 +150,8 @@ def exercise(identifier):
 _HEAD = {"id", "objective", "claim"}
 _QUESTION = _HEAD | {"type", "question", "answers", "read"}
 _EXERCISE = _HEAD | {"difficulty", "minutes", "kind", "question"}
-_OPTIONAL = {"expression", "precision", "answer_cols", "code"}
-_EXERCISE_OPTIONAL = {"expression", "tolerance", "hints", "unit", "variables", "choices", "answer"}
+_OPTIONAL = {"expression", "precision", "answer_cols", "code", "feedback"}
+_EXERCISE_OPTIONAL = {"expression", "tolerance", "hints", "unit", "variables", "choices", "answer", "operations", "solution"}
 
 
 def _problems(bank, stem):
@@ -181,7 +187,7 @@ def _head_problems(entry, stem, seen):
 def _texts(entry):
     """Return the strings of an entry that readers see."""
     answers = [answer.get(name, "") for answer in entry.get("answers", []) for name in ("answer", "feedback")]
-    return [entry.get("question", ""), *answers, *(hint.get("hint", "") for hint in entry.get("hints", []))]
+    return [entry.get("question", ""), entry.get("feedback", ""), *answers, *(hint.get("hint", "") for hint in entry.get("hints", []))]
 
 
 def _key_problems(entry, needed, optional):
@@ -198,11 +204,12 @@ def _question_problems(entry):
     rights = sum(bool(answer.get("correct")) for answer in entry["answers"])
     if entry["type"] == "many_choice" and rights < 2:
         yield "a many_choice question needs two or more correct answers"
-    if entry["type"] != "many_choice" and rights != 1:
+    if entry["type"] not in ("many_choice", "order") and rights != 1:
         yield f"a {entry['type']} question needs exactly one correct answer"
     for answer in entry["answers"]:
         yield from _answer_problems(answer)
-    yield from (_numeric_problems(entry) if entry["type"] == "numeric" else _choice_problems(entry))
+    more = {"numeric": _numeric_problems, "string": _string_problems, "order": _order_problems}
+    yield from more.get(entry["type"], _choice_problems)(entry)
 
 
 def _answer_problems(answer):
@@ -247,6 +254,25 @@ def _numeric_problems(entry):
         own = float(evaluate(answer.get("expression", "0")))
         if "expression" in answer and not _accepts(answer, own, entry.get("precision")):
             yield f"answer {answer} does not hold its own expression's value {own}"
+
+
+def _string_problems(entry):
+    given = [answer for answer in entry["answers"] if answer.get("type") != "default"]
+    if len(entry["answers"]) - len(given) != 1:
+        yield 'needs one answer of type "default", whose feedback all other words get'
+    words = [word.casefold() for answer in given for word in (answer["answer"], *answer.get("also", []))]
+    if len(words) < 2 or len(set(words)) < len(words) or not all(words):
+        yield "needs a right and a wrong word at least, all different, each in `answer` or `also`"
+
+
+def _order_problems(entry):
+    places = [answer["place"] for answer in entry["answers"]]
+    if len(places) < 3 or sorted(places) != list(range(1, len(places) + 1)):
+        yield "needs three or more answers, whose `place` numbers them from 1"
+    if places == sorted(places):
+        yield "the answers are shown in the right order already"
+    if not entry.get("feedback"):
+        yield "needs `feedback` for the right order"
 
 
 def _accepts(answer, number, precision):
@@ -297,31 +323,43 @@ def check(identifier, answer):
 
     A wrong answer is told what is wrong with it (a typical mistake, a unit, a direction), never the right value.
 
+    Whatever is given, even an unknown id, is answered with a message and never with an error.
+
     >>> check("00-pooled", 0.8)
     ✗ 0.8 is the conditional rate. Of all drafted tokens, those behind a rejection never had a chance.
     """
-    return check_answer(exercise(identifier), answer)
+    try:
+        entry = exercise(identifier)
+    except KeyError as error:
+        return Verdict(False, error.args[0])
+    return check_answer(entry, answer)
 
 
 def check_answer(entry, answer):
     """Return the `Verdict` on `answer` to the exercise `entry` (a dict of a bank)."""
-    compare = _COMPARE[entry["kind"]]
-    verdict = compare(entry, answer, _key(entry))
-    if verdict.correct:
-        return verdict
-    hints = (hint for hint in entry.get("hints", []) if compare(entry, answer, _slip(entry, hint)).correct)
-    return next((Verdict(False, hint["hint"]) for hint in hints), verdict)
+    compare, key = _COMPARE[entry["kind"]], _key(entry)
+    slips = [(_slip(entry, hint), hint["hint"]) for hint in entry.get("hints", [])]
+    try:
+        verdict = compare(entry, answer, key)
+        if verdict.correct:
+            return verdict
+        return next((Verdict(False, text) for slip, text in slips if compare(entry, answer, slip).correct), verdict)
+    except Exception as error:  # an answer may be any object, or a function of the reader's that fails
+        about = str(error).partition("\n")[0][:200]
+        return Verdict(False, f"This answer cannot be read ({type(error).__name__}: {about}). {_WANTED[entry['kind']]}")
 
 
 def _key(entry):
     """Return the right answer, computed from `expression`; for a formula its text, for a choice its `answer`."""
-    if entry["kind"] == "choice":
-        return entry["answer"]
+    if entry["kind"] in ("choice", "derivation"):
+        return entry["answer"] if entry["kind"] == "choice" else entry["solution"]
     return entry["expression"] if entry["kind"] == "expression" else evaluate(entry["expression"])
 
 
 def _slip(entry, hint):
-    """Return the wrong answer that a hint is for."""
+    """Return the wrong answer that a hint is for; for a derivation the wrong line."""
+    if entry["kind"] == "derivation":
+        return hint["expression"]
     return hint["answer"] if "answer" in hint else _key({"kind": entry["kind"], "expression": hint["expression"]})
 
 
@@ -404,11 +442,43 @@ def _compare_formula(entry, answer, key):
     return RIGHT
 
 
+def _compare_derivation(entry, answer, key):
+    """Compare line by line; with the text of one wrong line as `key`, return whether the first wrong line equals it."""
+    lines = answer.split("\n") if isinstance(answer, str) else answer
+    if not isinstance(lines, Sequence) or not all(isinstance(line, str) for line in lines):
+        return Verdict(False, f"{answer!r} is not a derivation. {_WANTED['derivation']}")
+    lines = [line.strip().lstrip("= ") for line in lines if line.strip()]
+    for place, line in enumerate(lines, start=1):
+        verdict = _compare_formula(entry, line, entry["expression"])
+        if not verdict.correct:
+            slip = isinstance(key, str)
+            return _compare_formula(entry, line, key) if slip else Verdict(False, f"Line {place}: {verdict.message}")
+    if len(lines) < 2:
+        return Verdict(False, "Give two lines at least: where you start, and where you arrive.")
+    if _operations(lines[-1]) > entry["operations"]:
+        return Verdict(False, "Every line is right, but the last is not yet as short as the question wants it.")
+    return RIGHT
+
+
+def _operations(formula):
+    """Return how many operations and calls a formula holds."""
+    tree = ast.parse(_python(formula), mode="eval")
+    return sum(isinstance(node, (ast.BinOp, ast.Call)) for node in ast.walk(tree))
+
+
 _COMPARE = {
     "numeric": _compare_number,
     "list": _compare_list,
     "expression": _compare_formula,
+    "derivation": _compare_derivation,
     "choice": _compare_choice,
+}
+_WANTED = {
+    "numeric": "Give a number, or arithmetic as text such as '27/10'.",
+    "list": "Give a list of numbers in square brackets.",
+    "expression": "Give a formula as text, or a function of the variables.",
+    "derivation": "Give a list of formulas as text, one for each line.",
+    "choice": "Give one of the choices as text.",
 }
 
 
@@ -422,13 +492,17 @@ def _points(variables, count=7):
     return [{name: draw[sort]() for name, sort in variables.items()} for _ in range(count)]
 
 
+def _python(formula):
+    """Return a formula's text as Python reads it."""
+    return str(formula).strip().replace("^", "**").replace("γ", "gamma").replace("·", "*").replace("−", "-")
+
+
 def _formula_value(formula, point):
     """Return the value at a point of a formula given as a function or as text (`^` and `γ` are understood)."""
     if callable(formula):
         value = formula(**point)
     else:
-        text = str(formula).replace("^", "**").replace("γ", "gamma").replace("·", "*").replace("−", "-")
-        value = evaluate(text, _FUNCTIONS | point)
+        value = evaluate(_python(formula), _FUNCTIONS | point)
     if isinstance(value, bool) or not isinstance(value, Real):
         raise ValueError(f"the formula gives {value!r}, which is not a number")
     return value
@@ -467,15 +541,64 @@ def printed(*identifiers):
 
 def answer_text(entry):
     """Return the right answer of a question and its feedback, as one line; a numeric key to four digits."""
-    if entry["type"] == "numeric":
+    if entry["type"] in ("numeric", "string"):
         right = next(answer for answer in entry["answers"] if answer.get("correct"))
-        return f"{float(evaluate(entry['expression'])):.4g}. {right['feedback']}"
+        number = entry["type"] == "numeric"
+        return f"{float(evaluate(entry['expression'])):.4g}. {right['feedback']}" if number else (
+            f"{right['answer']}. {right['feedback']}"
+        )
+    if entry["type"] == "order":
+        placed = sorted((answer["place"], letter) for letter, answer in _quiz_html.lettered(entry))
+        return f"{', '.join(letter for _, letter in placed)}. {entry['feedback']}"
     rights = [(letter, answer) for letter, answer in _quiz_html.lettered(entry) if answer["correct"]]
     return f"{', '.join(letter for letter, _ in rights)}. {' '.join(answer['feedback'] for _, answer in rights)}"
 
 
-def main():
-    """Print one line per bank; return 0 if all keep the format, else 1 after listing what is wrong."""
+# --------------------------------------------------------------------------------------- tests, other systems
+
+
+def test(name):
+    """Return the ids of the questions of a test, in order: "entry" or "exit".
+
+    >>> len(test("entry")), len(test("exit"))
+    (20, 30)
+    """
+    folder = bank_folder() / "tests"
+    if not (folder / f"{name}.json").is_file():
+        raise KeyError(f"there is no test {name!r}; there are {', '.join(sorted(p.stem for p in folder.glob('*.json')))}")
+    return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))["questions"]
+
+
+def identifiers(part="questions"):
+    """Return the ids of all questions, or of all "exercises", bank by bank."""
+    return [entry["id"] for path in sorted(bank_folder().glob("*.json")) for entry in _bank(path.stem)[part]]
+
+
+def export(kind, *ids):
+    """Return the questions with these ids (default: all) as text for another system: "json" or "moodle".
+
+    json: this module's own format, with the `key` of each numeric question.  moodle: Moodle XML, which Moodle and other
+    systems import; every option keeps its feedback, and orders need Moodle 4.5 or newer.
+    """
+    entries = [question(identifier) for identifier in ids or identifiers()]
+    keyed = [e | {"key": float(evaluate(e["expression"]))} if e["type"] == "numeric" else e for e in entries]
+    if kind not in _quiz_export.WRITERS:
+        raise ValueError(f"kind = {kind!r} must be one of {', '.join(_quiz_export.WRITERS)}")
+    return _quiz_export.WRITERS[kind](keyed)
+
+
+def main(arguments=()):
+    """Print one line per bank; return 0 if all keep the format, else 1 after listing what is wrong.
+
+    With the arguments `export KIND [ID ...]`, print the questions for another system instead.
+    """
+    if arguments and arguments[0] == "export":
+        try:
+            print(export(*arguments[1:] or ("",)))
+        except (KeyError, ValueError) as error:
+            print(error.args[0], file=sys.stderr)
+            return 2
+        return 0
     status = 0
     for path in sorted(bank_folder().glob("*.json")):
         try:
@@ -490,4 +613,4 @@ def main():
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(sys.argv[1:]))

@@ -10,6 +10,7 @@
 7. A screen reader reads the bibliography as a list.
 8. The pages of the library list every public module, and the docstrings' few marks become reStructuredText.
 9. A page says what it is about to search engines and to whoever gets its link; with a real address there is a sitemap.
+10. The quizzes of a page share one copy of their script.
 """
 
 import hashlib
@@ -25,6 +26,8 @@ from pathlib import Path
 from docutils import nodes
 from sphinx import addnodes
 from sphinx.util.docutils import SphinxDirective
+
+from specgain._quiz_html import once_per_page
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CELLS_DEPEND_ON = ("specgain", "book/quizzes", "book/evidence", "notebooks/measurements", "requirements.txt")
@@ -291,6 +294,15 @@ def write_sitemap(app, exception):
         (Path(app.outdir) / "robots.txt").write_text(f"Sitemap: {base}/sitemap.xml\n", encoding="utf-8")
 
 
+# --- 10. one engine for all quizzes of a page ---------------------------------------------------------------------------------
+
+
+def share_engine(app, pagename, templatename, context, doctree):
+    """Keep the first copy of the quizzes' script and style on a page (each output of a cell brings its own)."""
+    if 'class="sg-engine"' in context.get("body", ""):
+        context["body"] = once_per_page(context["body"])
+
+
 def setup(app):
     app.add_config_value("specgain_content_key", "", "env")  # a new key makes Sphinx read every page again
     app.add_directive("used-in", UsedIn)
@@ -303,6 +315,7 @@ def setup(app):
     app.connect("html-page-context", offer_twin)
     app.connect("html-page-context", list_the_works)
     app.connect("html-page-context", describe_page)
+    app.connect("html-page-context", share_engine)
     app.connect("build-finished", copy_mathjax)
     app.connect("build-finished", copy_twins, priority=900)
     app.connect("build-finished", write_sitemap)
