@@ -332,7 +332,11 @@ def time_cells(plan, device, dtype, ceiling, budget, save):
         if budget.left <= RESERVE:
             result["skipped"].append({"pair": name, "reason": "time"})
             continue
-        target, draft = make_models(name, dtype, device)
+        try:
+            target, draft = make_models(name, dtype, device)
+        except ValueError as error:  # the weights alone are too large
+            result["skipped"].append({"pair": name, "reason": str(error)})
+            continue
         result["pairs"][name] = {
             role: describe(model.config, dtype) for role, model in (("target", target), ("draft", draft))
         }
@@ -499,16 +503,18 @@ def check_int8(plan, device, dtype, ceiling, budget, save):
     save(result)
     name, visits = plan.int8
     for kernel in (None, Int8):
-        target, draft = make_models(name, dtype, device, kernel)
+        try:
+            target, draft = make_models(name, dtype, device, kernel)
+        except ValueError as error:  # the weights alone are too large
+            save(result | {"skipped": str(error)})
+            return result
         for batch, context, gammas in visits:
-            here, cells = (
-                {"pair": name, "weights": "int8" if kernel else name_of(dtype), "batch": batch, "context": context},
-                [],
-            )
+            weights, cells = "int8" if kernel else name_of(dtype), []
+            where = {"pair": name, "weights": weights, "batch": batch, "context": context}
             if budget.left > 0 and why_not(target, draft, batch, context, max(gammas), plan) is None:
-                visit(target, draft, here, gammas, plan, ceiling, cells, 1 if kernel else None)
+                visit(target, draft, where, gammas, plan, ceiling, cells, 1 if kernel else None)
                 result["cells"] += [c | faster(c, result["cells"]) for c in cells]
-                budget.say(f"int8: {here['weights']} B={batch}: {told(cells, here)}")
+                budget.say(f"int8: {weights} B={batch}: {told(cells, where)}")
                 save(result)
         del target, draft
         free(device)

@@ -122,6 +122,19 @@ def test_the_files_are_measurements_that_can_be_committed(result):
     assert all(problems(data, name) == [] and data["reproduce"] for name, data in result[1].items())
 
 
+def test_a_pair_that_is_too_large_is_left_out(gpu_check, tmp_path, monkeypatch):
+    def too_large(*arguments):
+        raise ValueError("needs 16 GB")
+
+    monkeypatch.setattr(gpu_check, "make_models", too_large)
+    device, saved = torch.device("cpu"), []
+    plan, budget = gpu_check.mini_plan(small=True), gpu_check.Budget(600, quiet=True)
+    found = gpu_check.time_cells(plan, device, torch.float32, {}, budget, saved.append)
+    assert (
+        found["skipped"] == [{"pair": name, "reason": "needs 16 GB"} for name in ("tiny", "mini")] and found["passed"]
+    )
+
+
 def test_the_whole_map_fits_the_models(gpu_check):
     """Every visit of the full plan lies inside both models' contexts, and covers γ, batch and context as asked."""
     plan, seen = gpu_check.full_plan(torch.bfloat16), set()
