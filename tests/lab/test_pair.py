@@ -9,10 +9,10 @@ import torch
 
 from specgain.lab import measure, quick
 from specgain.lab.loop import decode
-from specgain.lab.model import read_metadata
 from specgain.lab.pair import DOMAINS, DRAFTS, PROMPT_SETS, WEIGHTS, load_pair, load_prompts, weights_hash
 from specgain.lab.prediction import rounds_of
 from specgain.lab.sampling import GREEDY
+from specgain.lab.tensors import read_metadata
 
 FILES = ["target.safetensors", *(f"draft-{name}.safetensors" for name in DRAFTS)]
 
