@@ -183,7 +183,7 @@ class _Learner(Controller):
     request that was not drafted for `patience` rounds, or never, is tried again; else nothing more would be learnt.
     """
 
-    def __init__(self, lengths, prior=0.8, weight=100.0, memory=0.9, load_memory=0.999, patience=16):
+    def __init__(self, lengths, prior=0.8, weight=100.0, memory=0.9, load_memory=0.999, patience=20):
         self.lengths = sorted({_checks.gamma(length, "lengths") for length in lengths})
         if not self.lengths or self.lengths[-1] == 0:
             raise ValueError("lengths has no length above 0; give the lengths to choose from, such as range(9)")

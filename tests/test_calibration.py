@@ -1,8 +1,6 @@
 """Reliability, calibration error and the repairing map: known cases, other routes, and the recorded draft."""
 
-import json
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specgain.calibration import calibration_error, isotonic, reliability
+from specgain.lab.recorded import recorded
 
-MEASUREMENTS = Path(__file__).parents[1] / "notebooks" / "measurements" / "cpu-2core"
 PAIRS = st.lists(st.tuples(st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.9, 1.0]), st.booleans()), min_size=1, max_size=7)
 
 
@@ -65,28 +63,14 @@ def blockwise(levels, cuts, pairs):
 @pytest.mark.parametrize("draft", ["weak", "strong"])
 def test_the_recorded_drafts_are_too_sure_or_too_shy_and_a_map_repairs_it(draft):
     """Fitted on every second prompt, judged on the others."""
-    record = json.loads((MEASUREMENTS / "drafted.json").read_text(encoding="utf-8"))
     halves = []
     for half in (0, 1):
-        rows = [row for entry in record["domains"].values() for row in entry[draft][half::2]]
-        step = 2 * record["setup"]["longest"]
-        predicted = [
-            int(row["confidence"][t : t + 2]) / 100 for row in rows for t in range(0, len(row["confidence"]), step)
-        ]
-        halves.append((predicted, [place == "0" for row in rows for place in row["ranks"]]))
+        prompts = recorded(draft, ("json", "func", "viet", "stdlib", "prose"), half, sure=True).values()
+        sure = [row[0] for one in prompts for row in one.confidences]
+        halves.append((sure, [rank == 0 for one in prompts for rank in one.ranks]))
     chance = isotonic(*halves[0])
     predicted, happened = halves[1]
     assert calibration_error([chance(p) for p in predicted], happened) < 0.05 < calibration_error(predicted, happened)
-
-
-def test_the_record_is_of_the_same_pair_and_texts_as_the_round_timing():
-    drafted, timing = (json.loads((MEASUREMENTS / f"{name}.json").read_text()) for name in ("drafted", "round-timing"))
-    again = "record it again: python -m specgain.lab.drafted notebooks/measurements/cpu-2core/drafted.json"
-    for domain, entry in drafted["domains"].items():
-        for draft, rows in entry.items():
-            agreements = timing["acceptance"]["domains"][domain]["agreement"][draft]
-            for row, text in zip(rows, agreements, strict=False):
-                assert "".join("01"[place == "0"] for place in row["ranks"]) == text, again
 
 
 @pytest.mark.parametrize(

@@ -10,50 +10,66 @@ import sys
 import numpy as np
 import torch
 
-from specgain.lab.measure import DOMAINS, environment, greedy
+from specgain.lab.measure import environment
 from specgain.lab.model import Cache
-from specgain.lab.pair import load_pair
+from specgain.lab.pair import DOMAINS, load_pair
 
 SCHEMA = "specgain.drafted/1"
 LONGEST = 8  # candidates written at each position
 
 
-def record_drafts(pair, prompts=24, domains=DOMAINS, new_tokens=64, longest=LONGEST, prompt_set="calibration"):
-    """Return a JSON-ready dict: per domain, draft and prompt two strings about the target's greedy text.
+@torch.inference_mode()
+def record_drafts(pair, prompts=64, sure=24, domains=DOMAINS, new_tokens=64, longest=LONGEST, prompt_set="calibration"):
+    """Return a JSON-ready dict: per domain, draft and prompt a dict about the target's greedy text.
 
     `ranks`: one digit per token, the place of the target's token among the draft's choices ("0": its first choice, "9":
-    tenth or later), given the target's text so far.  `confidence`: for each position `longest` numbers of two digits,
-    the draft's probability of its own first choice in percent, as it writes on from the target's text by itself.
+    tenth or later), given the target's text so far.  `confidence`, for the first `sure` prompts: for each position
+    `longest` numbers of two digits, the draft's probability of its own first choice in percent, as it writes on from
+    the target's text by itself.
     """
     tokens, entries = pair.prompts(prompt_set), {}
     for domain in domains:
-        context = torch.from_numpy(tokens[domain][:prompts].astype(np.int64))
-        text = greedy(pair.target, context, new_tokens)
+        context = [torch.from_numpy(row.astype(np.int64)) for row in tokens[domain][:prompts]]
+        texts = [_greedy(pair.target, row, new_tokens) for row in context]
         entries[domain] = {
-            name: [_along(draft.model, *row, longest) for row in zip(context, text, strict=True)]
+            name: [
+                _along(draft.model, prompt, text, longest if i < sure else 1)
+                for i, (prompt, text) in enumerate(zip(context, texts, strict=True))
+            ]
             for name, draft in pair.drafts.items()
         }
-    setup = {"prompt_set": prompt_set, "prompts": prompts, "new_tokens": new_tokens, "longest": longest}
+    setup = {"prompt_set": prompt_set, "prompts": prompts, "sure": sure, "new_tokens": new_tokens, "longest": longest}
     return {"schema": SCHEMA, "claims": ["C3.2", "C3.4"], "environment": environment(pair), "setup": setup,
             "domains": entries}  # fmt: skip
 
 
-@torch.inference_mode()
+def _greedy(model, prompt, new_tokens):
+    """Return the greedy continuation (new_tokens,) of one prompt."""
+    cache, step, text = Cache(model, 1, len(prompt) + new_tokens), prompt[None], []
+    for _ in range(new_tokens):
+        step = model(step, cache)[:, -1:].argmax(dim=-1)
+        text.append(step[0])
+    return torch.cat(text)
+
+
 def _along(draft, prompt, text, longest):
-    """Return {ranks, confidence} of one prompt: row t of the batch has the target's first t tokens behind the prompt."""
-    n, start = len(text), len(prompt)
-    fed = torch.cat((prompt, text))
-    cache = Cache(draft, n, start + n + longest)
-    logits = draft(fed[None, :-1].expand(n, -1), cache)[0, start - 1 :]
+    """Return {ranks, confidence} of one prompt; for `longest` 1 the ranks alone."""
+    n, start, rows = len(text), len(prompt), len(text) if longest > 1 else 1
+    fed = torch.cat((prompt, text))[None, :-1].expand(rows, -1)
+    cache = Cache(draft, rows, start + n + longest)
+    logits = draft(fed, cache)[0, start - 1 :]
     places = (logits > logits.gather(1, text[:, None])).sum(dim=1).clamp(max=9)
-    cache.length = [start + t for t in range(n)]  # forget what lies ahead of row t
+    ranks = "".join(map(str, places.tolist()))
+    if longest == 1:
+        return {"ranks": ranks}
+    cache.length = [start + t for t in range(n)]  # row t has the target's first t tokens; forget what lies ahead
     percents = []
     for step in range(longest):
         percents.append((logits.softmax(dim=-1).amax(dim=-1) * 100).round().clamp(0, 99).int())
         if step + 1 < longest:
             logits = draft(logits.argmax(dim=-1, keepdim=True), cache)[:, -1]
     confidence = torch.stack(percents, dim=1).flatten().tolist()
-    return {"ranks": "".join(map(str, places.tolist())), "confidence": "".join(f"{c:02d}" for c in confidence)}
+    return {"ranks": ranks, "confidence": "".join(f"{c:02d}" for c in confidence)}
 
 
 def main(path):

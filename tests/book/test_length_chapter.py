@@ -7,10 +7,12 @@ from math import e
 import numpy as np
 import pytest
 
-from specgain import Acceptance, Ledger, RoundTime, schedule
+from specgain import Acceptance, Ledger, RoundTime, lab, schedule
 from specgain.acceptance import committed_length_constant
+from specgain.lab.recorded import recorded
 from specgain.length import best_gamma, step_pays
 from specgain.round_time import Affine
+from specgain.tree import fastest_tree
 
 CHANCES = Fraction(3, 5), Fraction(1, 5)
 
@@ -72,6 +74,39 @@ def test_no_tree_of_five_nodes_beats_the_greedy_one():
         trees = {t | {p} for t in trees for q in [(), *t] for p in (q + (0,), q + (1,)) if p not in t}
     every = sorted((p for d in range(1, 6) for p in product((0, 1), repeat=d)), key=survival, reverse=True)
     assert max(map(walk, trees)) == 1 + sum(map(survival, every[:5]))
+
+
+@pytest.mark.claims("C3.2")
+@pytest.mark.parametrize(("price", "nodes", "depth"), [(0.01, 13, 3), (0.05, 5, 2)])
+def test_the_best_tree_for_a_clock(price, nodes, depth):
+    """Every size and depth by another route: the largest path survivals of the full tree of that depth."""
+    rates = {}
+    for d in range(1, 7):
+        paths = sorted((float(survival(p)) for n in range(1, d + 1) for p in product((0, 1), repeat=n)), reverse=True)
+        for n in range(1, min(30, len(paths)) + 1):
+            rates[n, d] = (1 + sum(paths[:n])) / (1 + 0.1 * d + price * n)
+    assert max(rates, key=rates.get) == (nodes, depth)
+    full = (1 + 0.8 + 0.8**2 + 0.8**3 + 0.8**4) / (1.4 + price * 30)
+    assert max(rates.values()) > full
+
+
+def tiny_tree(draft, text, ranks):
+    """Return the fastest tree of at most 8 nodes and its speedup, from the committed times and ranks."""
+    cost = lab.Cost.from_json(lab.committed()["cost"])
+    steady = cost.round_time(full=0.3)
+    prices = steady.t_draft, lambda n: steady.t_verify(n - 1), steady.t_other(4)
+    seen = [rank for one in recorded(draft, [text], half=0).values() for rank in one.ranks]
+    tree = fastest_tree([seen.count(k) / len(seen) for k in range(ranks)], 8, 8, *prices)
+    return tree, tree.row(cost.t_decode, *prices).speedup
+
+
+@pytest.mark.claims("C3.2")
+def test_what_the_chapter_says_about_the_tiny_drafts_trees():
+    """Side by side pays for the weak draft on functions, where its chain hardly does; a sure draft wants a chain."""
+    (wide, ours), (_, chain) = tiny_tree("weak", "func", 4), tiny_tree("weak", "func", 1)
+    assert wide.depth == 1 and len(wide) > 2 and ours > 1.1 > 1.05 > chain
+    sure, _ = tiny_tree("strong", "json", 4)
+    assert set(sure.levels()) == {1}
 
 
 def lead(a, c):
