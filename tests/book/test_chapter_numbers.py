@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from specgain import acceptance, gain, hardware, length, quiz, round_time
+from specgain import acceptance, gain, hardware, length, quiz, round_time, tree
 from specgain.compare import compare
 from specgain.records.roundlog import RoundLog
 
@@ -114,6 +114,11 @@ def straight(a, gamma):
     return acceptance.committed_length_constant(a, gamma) / (1 + 0.05 * gamma)
 
 
+def tree_nodes(per_node):
+    """Return the nodes of chapter 3's fastest tree at this price of a node, in ordinary steps."""
+    return len(tree.fastest_tree([0.6, 0.2], 30, 8, lambda depth: 0.1 * depth, lambda n: 1 + per_node * (n - 1)))
+
+
 def needed(cost, gamma):
     return gain.break_even_acceptance(gamma, 10, worked(cost, gamma).t_round)
 
@@ -189,6 +194,7 @@ FROM_HERE = (
     stairs,
     burdened,
     straight,
+    tree_nodes,
     needed,
     affine,
     wrong_branch,
@@ -202,7 +208,7 @@ GIVEN = {
     "02-ledger": "3 4 5 8 10 12 14 18 20 30 32 0.5 1.5 95 0.4 0.8 0.9 1/2 1/4 1/10 9/10 2.4 1.2 16 300 1.96 "
     "0.739 0.478 0.261 0.174 0.130 0.087 0.043 2.91",
     "03-length": "0.95 0.2 4 12 0.8 10 0.7 0.1 0.05 5 0.9 0.02 0.3 8 3/5 1/5 3 95 16 64 128 129 0.08 0.5 0.6 0.999 1/2 "
-    "1/10 200 20 50 150 32 256 3.5 3.6",
+    "1/10 200 20 50 150 32 256 3.5 3.6 1/3 2/3 15 25",
     "05-load-and-context": "16 3 1,500 500 64 128 512 4 8 0.6 0.7 9 11 2026 0.5 10 30 20 80 48 160 600 400 250 3.1 200 "
     "26 27379 19254 4,000 8,000 32",
     "07-scheduling-streaming": "0.8 200 15 33 3 4 95 9 4.2 24 35 100 57 31 80 120 160 5",
@@ -214,7 +220,8 @@ GIVEN = {
     "quizzes/01": "0.7 2.76 2.90 60 100 0.05 0.15 1.2 2,000 5,100 50 7,020",
     "quizzes/02": "0.25 0.45 0.70 10 0.80 0.85 0.5 0.416 16 2.5 20 24 25 70 1.3 1.5 40 64 1/2 1/4 12 14 18 2.4 "
     "0.043 0.087 0.130 0.174 0.261 0.478 0.739",
-    "quizzes/03": "0.5 0.9 0.8 0.92 30 0.6 0.2 64 128 200 100 65 129 40 256 0.7 16 1/2 1/5 1/10 33 20 50 150 12 10",
+    "quizzes/03": "0.5 0.9 0.8 0.92 30 0.6 0.2 64 128 200 100 65 129 40 256 0.7 16 1/2 1/5 1/10 33 20 50 150 12 10 "
+    "0.05 0.1 0.4 1.25",
     "quizzes/05": "400 10 64 65 128 129 512 4,000 1,500 256 48 24 29 54 40 20 30 16 160 0.5 0.7 80 250 600 3.1",
     "quizzes/07": "64 12 100 3.5 14.6 13.6 42 49 30 70 4.2 0.8 24 35 40 80 120 160",
     "quizzes/08": "0.8 10 0.5 0.7 0.9 0.20 0.30 1.31 1.35 1.36 12 0.65 3.1 0.05 14 2.8 66 188 1.2 2.1 40 2.5 30 376 370 1.4",
@@ -301,6 +308,8 @@ COMPUTED = {
         "6": "16 - 10",
         "63/32": "committed_length([1 / 2] * 5)",
         "43/20": "1 + 1 / 2 + 1 / 5 + 1 / 10 + 1 / 4 + 1 / 10",
+        "13": "tree_nodes(0.01)",
+        "5/9": "2 / 3 * 1 / 2 + 1 / 3 * 2 / 3",
     },
     "07-scheduling-streaming": {
         "32": "2**5",
@@ -473,6 +482,7 @@ COMPUTED = {
         "0.36": "0.6**2",
         "13": "12 + 1",
         "1.58": "exp(1) / (exp(1) - 1)",
+        "1.75": "1 + 0.4 + 0.2 + 0.1 + 0.05",
     },
     "quizzes/05": {"200": "400e12 / 2e12"},
     "quizzes/07": {"50": "100 * 35 / 70"},
