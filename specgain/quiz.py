@@ -77,7 +77,8 @@ def evaluate(expression, names=None):
         tree = ast.parse(expression.strip(), mode="eval")
     except SyntaxError as error:
         raise ValueError(f"{expression!r} is not a formula: {error.msg}") from None
-    known = known | {node.id: None for node in ast.walk(tree) if isinstance(getattr(node, "ctx", None), ast.Store)}
+    names_here = (node for node in ast.walk(tree) if isinstance(node, ast.Name))
+    known = known | {node.id: None for node in names_here if isinstance(node.ctx, ast.Store)}
     for node in ast.walk(tree):
         if not isinstance(node, allowed) or (isinstance(node, ast.Attribute) and node.attr.startswith("_")):
             raise ValueError(f"{expression!r} holds more than a formula ({type(node).__name__})")
@@ -273,6 +274,10 @@ def _order_problems(entry):
         yield "the answers are shown in the right order already"
     if not entry.get("feedback"):
         yield "needs `feedback` for the right order"
+    placed = sorted(entry["answers"], key=lambda answer: answer["place"])
+    values = [evaluate(answer["expression"]) for answer in placed if "expression" in answer]
+    if values not in (sorted(set(values)), sorted(set(values), reverse=True)):
+        yield f"the expressions give {values} in the right order, which neither rise nor fall"
 
 
 def _accepts(answer, number, precision):
