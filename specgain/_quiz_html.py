@@ -158,6 +158,8 @@ def interactive(questions, answers):
 
     `answers` holds the text of the right answer for each question, for the list.
     """
+    if len(questions) > 1:
+        questions = [entry | {"question": f"{i}. {entry['question']}"} for i, entry in enumerate(questions, start=1)]
     markup, _, identifier = _jupyterquiz(load_js=False)
     name = "quiz_" + re.sub(r"\W", "_", questions[0]["id"])
     _shown[name] = _shown.get(name, 0) + 1

@@ -208,18 +208,18 @@ def _question_problems(entry):
     if entry["type"] not in ("many_choice", "order") and rights != 1:
         yield f"a {entry['type']} question needs exactly one correct answer"
     for answer in entry["answers"]:
-        yield from _answer_problems(answer)
+        yield from _answer_problems(answer, printed=entry["type"] != "order")
     more = {"numeric": _numeric_problems, "string": _string_problems, "order": _order_problems}
     yield from more.get(entry["type"], _choice_problems)(entry)
 
 
-def _answer_problems(answer):
+def _answer_problems(answer, printed):
     name = answer.get("answer", answer.get("value", answer.get("range", answer.get("type"))))
     if not answer.get("feedback"):
         yield f"answer {name!r} needs feedback"
     if answer.get("type") != "default" and not answer.get("correct") and not answer.get("misconception"):
         yield f"wrong answer {name!r} needs the name of its misconception"
-    if "expression" in answer and "answer" in answer:
+    if printed and "expression" in answer and "answer" in answer:
         value = evaluate(answer["expression"])
         if not _printed_right(answer["answer"], value):
             yield f"answer {name!r} does not print the value of its expression, {value}"
