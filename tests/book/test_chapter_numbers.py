@@ -64,6 +64,7 @@ def column(name, key):
     return [float(row[key]) for row in table(name)]
 
 
+WORKLOADS = json.loads((ROOT / "notebooks/measurements/cpu-2core/workloads.json").read_text(encoding="utf-8"))
 TABLE4 = "leviathan2023_table4_expected_vs_measured.csv"
 
 
@@ -136,6 +137,19 @@ def wrong_branch(a, c):
     return -1 + (-lambertw(-quiz.library_names()["exp"](-1 - m), 0).real - 1 - m) / decay
 
 
+def work(kind, temperature, draft="lookup", gamma=8):
+    """Return the measured E[L] of a kind of work."""
+    wanted = {"kind": kind, "temperature": temperature, "draft": draft, "gamma": gamma}
+    (cell,) = (c for c in WORKLOADS["cells"] if wanted.items() <= c.items())
+    return cell["committed_length"]
+
+
+def new(kind, temperature):
+    """Return the mean share of distinct 4-grams of its texts."""
+    texts = WORKLOADS["texts"][temperature][kind]
+    return sum(text["distinct_4grams"] for text in texts) / len(texts)
+
+
 def run(name):
     """Return one of the captured engine runs."""
     runs = json.loads((ROOT / "tests" / "data" / "engine" / "expected_ledger.json").read_text(encoding="utf-8"))
@@ -181,6 +195,8 @@ def shape(name):
 
 FROM_HERE = (
     shape,
+    work,
+    new,
     compared,
     leaderboard,
     odd_cell,
@@ -209,6 +225,7 @@ GIVEN = {
     "0.739 0.478 0.261 0.174 0.130 0.087 0.043 2.91",
     "03-length": "0.95 0.2 4 12 0.8 10 0.7 0.1 0.05 5 0.9 0.02 0.3 8 3/5 1/5 3 95 16 64 128 129 0.08 0.5 0.6 0.999 1/2 "
     "1/10 200 20 50 150 32 256 3.5 3.6 1/3 2/3 15 25",
+    "04-workloads": "160 128 8 3 4 20 80 500 95 17 116 30 70 2.5 1.25 0.5 0.3 0.2 0.4",
     "05-load-and-context": "16 3 1,500 500 64 128 512 4 8 0.6 0.7 9 11 2026 0.5 10 30 20 80 48 160 600 400 250 3.1 200 "
     "26 27379 19254 4,000 8,000 32",
     "07-scheduling-streaming": "0.8 200 15 33 3 4 95 9 4.2 24 35 100 57 31 80 120 160 5",
@@ -222,6 +239,7 @@ GIVEN = {
     "0.043 0.087 0.130 0.174 0.261 0.478 0.739",
     "quizzes/03": "0.5 0.9 0.8 0.92 30 0.6 0.2 64 128 200 100 65 129 40 256 0.7 16 1/2 1/5 1/10 33 20 50 150 12 10 "
     "0.05 0.1 0.4 1.25",
+    "quizzes/04": "0.6 100 20 80 128 17 116 30 70 2.5 1.25 0.5 0.3 0.2 0.4",
     "quizzes/05": "400 10 64 65 128 129 512 4,000 1,500 256 48 24 29 54 40 20 30 16 160 0.5 0.7 80 250 600 3.1",
     "quizzes/07": "64 12 100 3.5 14.6 13.6 42 49 30 70 4.2 0.8 24 35 40 80 120 160",
     "quizzes/08": "0.8 10 0.5 0.7 0.9 0.20 0.30 1.31 1.35 1.36 12 0.65 3.1 0.05 14 2.8 66 188 1.2 2.1 40 2.5 30 376 370 1.4",
@@ -319,6 +337,7 @@ COMPUTED = {
         "1.2": "(24 + 4 * 2) / committed_length_constant(0.8, 2) - (24 + 4 * 4) / committed_length_constant(0.8, 4)",
         "520": "13 * 40",
     },
+    "04-workloads": {"1.625": "0.3 * 2.5 + 0.7 * 1.25"},
     "05-load-and-context": {
         "256": "64 * (3 + 1)",
         "65": "256 / (3 + 1) + 1",
@@ -483,6 +502,13 @@ COMPUTED = {
         "13": "12 + 1",
         "1.58": "exp(1) / (exp(1) - 1)",
         "1.75": "1 + 0.4 + 0.2 + 0.1 + 0.05",
+    },
+    "quizzes/04": {
+        "40": "100 * (1 - 0.6)",
+        "1.25": "100 / 80",
+        "4.3": "work('random', 0)",
+        "1.04": "work('random', 1)",
+        "14": "100 * new('random', '0')",
     },
     "quizzes/05": {"200": "400e12 / 2e12"},
     "quizzes/07": {"50": "100 * 35 / 70"},

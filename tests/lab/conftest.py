@@ -23,6 +23,7 @@ if any(find_spec(name) is None for name in ("torch", "tokenizers", "safetensors"
         "test_drafts.py",
         "test_sampling.py",
         "test_truncation.py",
+        "test_workloads.py",
     ]
 else:
     import torch
