@@ -98,6 +98,10 @@ def test_placeholder_addresses_are_nowhere_in_the_book(book, page_name):
     assert "OWNER" not in (book / f"{page_name}.html").read_text(encoding="utf-8")
 
 
+def test_no_path_of_the_machine_that_built_it_is_on_a_page(book, page_name):
+    assert f"{ROOT}/" not in (book / f"{page_name}.html").read_text(encoding="utf-8")
+
+
 def options(url):
     return SimpleNamespace(
         html_title="T",
