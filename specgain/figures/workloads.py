@@ -50,7 +50,7 @@ def work_lengths(result, gamma=8, note=""):
                 ax.errorbar(mean, y, xerr=[[mean - low], [high - mean]], color=colour, **MEASUREMENT | {"linewidth": 0})
                 ax.plot([low, high], [y, y], color=colour, linewidth=1.2)
                 said.append(f"{kind}, T = {temperature:g}, {draft}: {mean:.2f}")
-                if place == 0 and ax is axes[0]:
+                if place == 0 and ax is axes[1]:
                     ax.annotate(draft, (high, y), (5, 0), textcoords="offset points", va="center", color=colour)
             new = f"{distinct(result, kind, temperature):.0%} new"
             ax.text(0.98, place, new, transform=ax.get_yaxis_transform(), va="center", ha="right", fontsize=7.5)
