@@ -60,6 +60,10 @@ def at_load(batch, context=64):
     return Ledger(LAW, ROOF.round_time(batch, context), ROOF.t_decode(batch, context))
 
 
+FAMILY = [
+    {"draft": name, "measured_speedup": value, "measured_interval": [value - 0.1, value + 0.1], "speedup": value + 0.05}
+    for name, value in (("eagle", 1.6), ("block", 0.9))
+]
 DRAWN = {
     "speedup_curves": lambda: figures.speedup_curves({"cheap": CHEAP, "dear": DEAR}, range(1, 10)),
     "break_even_map": lambda: figures.break_even_map(CHEAP.round_time, 0.010, range(1, 9), point=(4, 0.8)),
@@ -113,6 +117,8 @@ DRAWN |= {
 ROWS = [Tree.chain([0.6] * n).row(0.01, lambda d: 0.001 * d, lambda n: 0.01 + 0.0001 * n) for n in range(1, 5)]
 DRAWN |= {
     "tree_speeds": lambda: figures.tree_speeds({"chain": ROWS, "wide": ROWS[1:]}, 0.01),
+    "family_portrait": lambda: figures.family_portrait({"json, γ = 4": FAMILY, "prose": FAMILY[:1]}, note="a CPU"),
+    "draft_times": lambda: figures.draft_times({"eagle": {2: 0.6, 4: 1.1}, "block": {2: 0.7, 4: 0.75}}),
     "controllers": lambda: figures.controllers({"mixed": {"step rule": (1.1, 1.05, 1.15), "foresight": (1.4, None, None)}}),
     "reliability": lambda: figures.reliability({"raw": reliability([0.2, 0.3, 0.8, 0.9], [0, 1, 1, 1])}),
 }  # fmt: skip
@@ -125,6 +131,18 @@ DRAWN |= {
     "acceptance_over_temperature": lambda: figures.acceptance_over_temperature(
         WORK["sampling"]["first_acceptance"], ("a", "b"), ("lookup",)),
 }  # fmt: skip
+GAINS = {"quantized": 1.4, "speculative": 1.6, "product": 2.24, "both": 1.9}
+GAINS |= {f"{name}_interval": [0.9 * value, 1.1 * value] for name, value in GAINS.items()}
+LENGTHS = [
+    {"target": t, "draft": d, "features": f, "domain": "a", "committed_length": 3.0, "interval": [2.8, 3.3]} | more
+    for t, d, f, more in (("fp32", "strong", "none", {}), ("fp32", "eagle", "own", {}), ("4 bits", "eagle", "own", {}),
+                          ("4 bits", "eagle", "original", {}), ("4 bits", "eagle", "own", {"trained_on": "4 bits"}))
+]  # fmt: skip
+DRAWN |= {
+    "four_runs": lambda: figures.four_runs({"a, γ = 4": GAINS}),
+    "passes_by_format": lambda: figures.passes_by_format({"a": {"fp32": {"1": 5.0, "5": 6.0}, "int8": {"1": 3.0, "5": 4.0}}}),
+    "feature_shift": lambda: figures.feature_shift(LENGTHS, "a"),
+}
 UNITS = re.compile(r"\(.+\)|^tokens( added| per ms)?$")
 
 
@@ -473,3 +491,15 @@ def test_a_drawn_timeline_holds_every_second_of_every_request():
         drawn = sum(duration for kind in (True, False) for _, duration in spans[place, kind])
         scheduled = [s.end - s.start for s in RUN.steps if place in s.ids and s.granted[s.ids.index(place)]]
         assert drawn == pytest.approx(sum(scheduled))
+
+
+def test_four_runs_promise_in_open_circles_and_measure_in_filled_ones():
+    ax = DRAWN["four_runs"]().axes[0]
+    dots = {line.get_xdata()[0]: line for line in ax.get_lines() if line.get_marker() == "o"}
+    assert dots[2.24].get_markerfacecolor() == figures.style.PAPER != dots[1.9].get_markerfacecolor()
+
+
+def test_feature_shift_has_a_panel_per_draft_and_refuses_an_unknown_text():
+    assert [ax.get_title(loc="left") for ax in DRAWN["feature_shift"]().axes] == ["strong", "eagle"]
+    with pytest.raises(ValueError, match="cells of 'b'"):
+        figures.feature_shift(LENGTHS, "b")

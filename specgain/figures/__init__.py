@@ -7,7 +7,13 @@ every axis, and shows itself as inline SVG in the page's own text colour: sharp 
 dark.  Each function returns a `Drawing`, a matplotlib Figure whose `alt` says in words what can be seen.
 """
 
-from specgain.figures.drafters import controllers, reliability, tree_speeds  # noqa: F401
+from specgain.figures.drafters import (  # noqa: F401
+    controllers,
+    draft_times,
+    family_portrait,
+    reliability,
+    tree_speeds,
+)
 from specgain.figures.gates import fault_tree, gates_table  # noqa: F401
 from specgain.figures.ledger import (  # noqa: F401
     Comparison,
@@ -29,6 +35,7 @@ from specgain.figures.ledger import (  # noqa: F401
     verified_positions,
     verify_cost,
 )
+from specgain.figures.quantization import feature_shift, four_runs, passes_by_format  # noqa: F401
 from specgain.figures.records import gain_against_load, round_account, speedups_claimed  # noqa: F401
 from specgain.figures.serving import (  # noqa: F401
     break_even_contour,

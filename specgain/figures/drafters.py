@@ -90,3 +90,49 @@ def reliability(curves, note=""):
     ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
     drawing.alt = f"Share of candidates accepted over their estimate; the diagonal is true. {'. '.join(said)}."
     return drawing
+
+
+@styled
+def family_portrait(groups, note=""):
+    """Return S of every way of drafting, predicted (open) and measured (filled), {title: [cell, …]}, a panel each.
+
+    Cells as `lab.family` makes them: of one text and length, one per method. The best measured one comes first.
+    """
+    most = max(len(some(cells, title)) for title, cells in some(groups, "groups").items())
+    drawing, said = Drawing(0.6 + len(groups) * (0.42 + 0.19 * most), note), []
+    panels = drawing.subplots(len(groups), 1, sharex=True, squeeze=False)[:, 0]
+    for ax, (title, cells) in zip(panels, groups.items(), strict=True):
+        ranked = sorted(cells, key=lambda cell: cell["measured_speedup"])
+        for y, cell in enumerate(ranked):
+            low, high = cell["measured_interval"]
+            value, colour = cell["measured_speedup"], GAIN if cell["measured_speedup"] > 1 else LOSS
+            ax.plot([low, high], [y, y], color=colour, linewidth=1.2)
+            ax.plot(value, y, "o", color=colour, markersize=4.2)
+            ax.plot(cell["speedup"], y, "o", color=INK, markerfacecolor="none", markersize=6.5, markeredgewidth=0.9)
+        ax.axvline(1, color=INK, linewidth=0.8)
+        ax.set_yticks(range(len(ranked)), [cell["draft"] for cell in ranked])
+        ax.tick_params(axis="y", length=0)
+        ax.grid(axis="x")
+        ax.set_title(title)
+        found = ", ".join(f"{c['draft']} {c['measured_speedup']:.2f} (predicted {c['speedup']:.2f})" for c in ranked[::-1])
+        said.append(f"{title}: {found}")
+    panels[-1].set_xlabel("speedup S (×)")
+    drawing.alt = f"Speedup by method. {'. '.join(said)}."
+    return drawing
+
+
+@styled
+def draft_times(methods, note=""):
+    """Return T_draft over γ, measured, for {method: {gamma: milliseconds}}: a line that rises, or one that stays flat."""
+    drawing, ends, said = Drawing(2.8, note), [], []
+    ax = drawing.subplots()
+    for (name, times), colour in zip(some(methods, "methods").items(), (*SERIES, INK), strict=False):
+        x = sorted(some(times, name))
+        ax.plot(x, [times[g] for g in x], color=colour, linestyle="-", marker="o", markersize=4.2, linewidth=1.2)
+        ends.append((x[-1], times[x[-1]], name, colour))
+        said.append(f"{name}: {times[x[0]]:.2f} ms at γ = {x[0]}, {times[x[-1]]:.2f} ms at γ = {x[-1]}")
+    ax.set_ylim(0)
+    label_axes(ax, "speculation length γ (tokens)", "T_draft (ms)", sorted({g for t in methods.values() for g in t}))
+    label_ends(ax, ends)
+    drawing.alt = f"Time of drafting over the length. {'; '.join(said)}."
+    return drawing

@@ -5,6 +5,7 @@ take turns prompt by prompt, all methods in turn inside.
 """
 
 from specgain import acceptance
+from specgain.lab.drafts import Bigram
 from specgain.lab.measure import environment, request_totals, run_rounds
 from specgain.lab.pair import load_pair
 from specgain.lab.prediction import Cost, Setting, predict, summary
@@ -99,8 +100,8 @@ def memory(draft):
     """Return {weights_bytes, kv_bytes_per_token} of a draft beyond what it shares with the target."""
     model = getattr(draft, "model", None)
     if model is None:
-        table = getattr(draft, "table", None)
-        return {"weights_bytes": 0 if table is None else int(table.nbytes), "kv_bytes_per_token": 0}
+        table = 2 * draft.vocab if isinstance(draft, Bigram) else 0  # one successor of two bytes per token
+        return {"weights_bytes": table, "kv_bytes_per_token": 0}
     c = model.config
     own = sum(x.weight.nbytes for layer in model.layers for x in layer if hasattr(x, "weight"))
     own += sum(w.nbytes for w in getattr(draft, "extra", {}).values())

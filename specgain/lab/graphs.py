@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 
 from specgain import _checks
-from specgain.lab.loop import Fixed, Round, _check, _finished
+from specgain.lab.loop import Round, _finished, check_request
 from specgain.lab.model import Cache, Place
 from specgain.lab.sampling import GREEDY
 
@@ -142,7 +142,7 @@ class GraphLoop:
         be used.
         """
         prompts = [list(prompt) for prompt in prompts]
-        _check(self.target, prompts, max_tokens, None, Fixed(0), None)
+        check_request(self.target, prompts, max_tokens, None, None)
         if len(prompts) > self.rows:
             raise ValueError(
                 f"{len(prompts)} prompts do not fit into {self.rows} rows; make the loop with rows={len(prompts)}"
@@ -408,7 +408,9 @@ def generate_static(target, prompts, max_tokens, draft=None, gamma=0, *, eos=Non
             f"draft and target must share a vocabulary; the draft has {draft.vocab} tokens, the target {target.config.vocab}"
         )
     prompts = [list(prompt) for prompt in prompts]
-    _check(target, prompts, max_tokens, draft, Fixed(gamma), None)
+    if draft is None and _checks.gamma(gamma):
+        raise ValueError(f"gamma = {gamma} needs a draft; pass draft=ModelDraft(...) or use gamma = 0")
+    check_request(target, prompts, max_tokens, draft, None)
     loop = GraphLoop(target, draft, len(prompts), max(map(len, prompts)) + max_tokens, gamma, eos=eos,
                      sampling=sampling, seed=seed)  # fmt: skip
     return loop.generate(prompts, max_tokens, gamma)

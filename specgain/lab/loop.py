@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from specgain import _checks
+from specgain.control import Controller, Fixed
 from specgain.lab.model import Cache
 from specgain.lab.sampling import GREEDY, verify_greedy, verify_sampled
 from specgain.records.roundlog import RequestLog
@@ -216,12 +217,14 @@ def generate(target, prompts, max_tokens, draft=None, gamma=0, *, rows=None, sam
     """Return the `Run` of continuing each of `prompts` (lists of token ids) by `max_tokens` tokens, or up to its end.
 
     At most `rows` requests (default: all) share a pass; the others wait for a free row. `gamma` is the speculation
-    length, or an object with gamma(batch_size, request) and observe(request, drafted, accepted). Prefills are not timed;
+    length, or a `specgain.control.Controller` that decides it step by step. Prefills are not timed;
     every token comes from a round. γ shrinks at the end so that the length is exact.
     """
     prompts = [list(prompt) for prompt in prompts]
-    lengths = gamma if hasattr(gamma, "gamma") else Fixed(gamma)
-    _check(target, prompts, max_tokens, draft, lengths, rows)
+    lengths = gamma if isinstance(gamma, Controller) else Fixed(gamma)
+    check_request(target, prompts, max_tokens, draft, rows)
+    if draft is None and gamma != 0:
+        raise ValueError("a speculation length above 0 needs a draft; pass draft=ModelDraft(...) or use gamma = 0")
     rows = min(rows or len(prompts), len(prompts))
     batch = Batch(rows, max(map(len, prompts)) + max_tokens, max_tokens)
     cache, queue = Cache(target, *batch.text.shape), deque(enumerate(prompts))
@@ -234,10 +237,10 @@ def generate(target, prompts, max_tokens, draft=None, gamma=0, *, rows=None, sam
                 draft.begin(batch, fresh)
             t0 = clock()
         if not (active := batch.active):
-            return _finished(prompts, ends, rounds, gamma=getattr(lengths, "length", None))
-        wanted = [0] * rows
-        for row in active:
-            wanted[row] = min(lengths.gamma(len(active), batch.request[row]), batch.room[row] - 1)
+            return _finished(prompts, ends, rounds, gamma=None if lengths is gamma else gamma)
+        requests, wanted = [batch.request[row] for row in active], [0] * rows
+        for row, length in zip(active, lengths.gammas(len(active), requests), strict=True):
+            wanted[row] = min(length, batch.room[row] - 1)
         proposal = draft.propose(batch, wanted, sampling, rng) if any(wanted) else Proposal(batch.tokens[:, :0], wanted)
         t1 = clock()
         widths = [w if r is not None else -1 for w, r in zip(proposal.widths, batch.request, strict=True)]
@@ -248,13 +251,14 @@ def generate(target, prompts, max_tokens, draft=None, gamma=0, *, rows=None, sam
             accepted, table = verify_greedy(logits, proposal.tokens.numpy(), widths)
         else:
             accepted, table = verify_sampled(sampling.probs(logits), proposal.tokens, widths, proposal.probs, rng)
-        requests, committed = [batch.request[row] for row in active], []
+        committed = []
         for row, request in zip(active, requests, strict=True):
             count, finish = batch.commit(row, table[row, : accepted[row] + 1], stop)
             committed.append(count)
             cache.length[row] = batch.length[row] - 1  # roll back; the last token is fed by the next round
             lengths.observe(request, widths[row], int(accepted[row]))
             if finish:
+                lengths.finish(request)
                 ends[request] = batch.text[row, : batch.length[row]].tolist(), finish
                 batch.request[row] = None
         drafted, accepted = [widths[row] for row in active], accepted[active].tolist()
@@ -274,20 +278,6 @@ def decode(target, prompt, max_tokens, /, draft=None, gamma=0, eos=None, **label
     for name, value in labels.items():
         setattr(decoded.log, name, value)
     return decoded
-
-
-@dataclass(frozen=True)
-class Fixed:
-    """The length controller that always asks for `length` tokens."""
-
-    length: int
-
-    def gamma(self, batch_size, request):
-        """Return the speculation length of a request for the next round."""
-        return self.length
-
-    def observe(self, request, drafted, accepted):
-        """Learn nothing."""
 
 
 def _clock(device):
@@ -319,14 +309,6 @@ def _finished(prompts, ends, rounds, gamma):
                          finish=finish, **rows)  # fmt: skip
         outputs.append(Decoded(text[len(prompt) :], log))
     return Run(outputs, rounds)
-
-
-def _check(target, prompts, max_tokens, draft, lengths, rows):
-    if isinstance(lengths, Fixed):
-        _checks.gamma(lengths.length)
-    check_request(target, prompts, max_tokens, draft, rows)
-    if draft is None and not (isinstance(lengths, Fixed) and lengths.length == 0):
-        raise ValueError("a speculation length above 0 needs a draft; pass draft=ModelDraft(...) or use gamma = 0")
 
 
 def check_request(target, prompts, max_tokens, draft, rows):

@@ -44,22 +44,22 @@ class Cost:
     verify: Table
     other: Table
     source: str = "in the loop"
+    rows: int = 1  # requests that share each pass
 
     def request(self, rounds):
         """Return the predicted seconds of one request with these (drafted, accepted) rounds."""
         return self.total(kinds_of(rounds))
 
     def total(self, kinds):
-        """Return the seconds of rounds counted as {(drafted, whether the round before was fully accepted): count}."""
-        return sum(
-            count
-            * (
-                (self.draft_after_acceptance if full else self.draft_after_rejection)(g)
-                + self.verify(g)
-                + self.other(g)
-            )
-            for (g, full), count in kinds.items()
-        )
+        """Return the seconds of rounds counted as {(drafted, whether the round before was fully accepted): count}.
+
+        A batch waits for the longest of its drafts, so a row that shortens its last rounds saves no draft time there.
+        """
+        longest, total = max((g for g, _ in kinds), default=0), 0.0
+        for (g, full), count in kinds.items():
+            draft = self.draft_after_acceptance if full else self.draft_after_rejection
+            total += count * (draft(longest if self.rows > 1 else g) + self.verify(g) + self.other(g))
+        return total
 
     def round_time(self, full=0.0):
         """Return the `RoundTime` of a workload in which the share `full` of all rounds is accepted to the end."""
@@ -70,7 +70,7 @@ class Cost:
     def to_json(self):
         """Return a JSON-ready dict, times in milliseconds."""
         rows = {str(g): {f"t_{part}_ms": getattr(self, part)(g) * 1e3 for part in PARTS} for g in self.verify.gammas}
-        return {"source": self.source, "t_decode_ms": self.t_decode * 1e3, "gammas": rows}
+        return {"source": self.source, "rows": self.rows, "t_decode_ms": self.t_decode * 1e3, "gammas": rows}
 
     @classmethod
     def from_json(cls, data):
@@ -78,7 +78,7 @@ class Cost:
         try:
             rows = {int(g): row for g, row in data["gammas"].items()}
             tables = [Table({g: row[f"t_{part}_ms"] / 1e3 for g, row in rows.items()}) for part in PARTS]
-            return cls(data["t_decode_ms"] / 1e3, *tables, data["source"])
+            return cls(data["t_decode_ms"] / 1e3, *tables, data["source"], data.get("rows", 1))
         except KeyError as error:
             raise ValueError(f"this cost record lacks {error}; measure it with specgain.lab.measure_cost") from error
 
@@ -97,7 +97,7 @@ class Cost:
                     for part, seconds in ((draft, t_draft), ("verify", t_verify), ("other", t_other)):
                         samples.setdefault(part, {}).setdefault(drafted, []).append(seconds)
                 full = drafted == accepted > 0
-        return cls._from_samples(samples, source)
+        return cls._from_samples(samples, source, rows)
 
     @classmethod
     def resampled(cls, log, count=200, seed=0):
@@ -110,7 +110,7 @@ class Cost:
         return [cls.from_log(replace(log, requests=[r for i in row for r in groups[i]])) for row in draws]
 
     @classmethod
-    def _from_samples(cls, samples, source):
+    def _from_samples(cls, samples, source, rows):
         means = {p: {g: float(np.mean(v)) for g, v in samples.get(p, {}).items()} for p in PARTS}
         if 0 not in means["verify"]:
             raise ValueError("the record holds no plain decoding; add an arm with gamma = 0")
@@ -118,7 +118,7 @@ class Cost:
         means["draft_after_acceptance"] = before | after  # a case that never came up costs what the other one costs
         means["draft_after_rejection"] = after | before
         t_decode = before[0] + means["verify"][0] + means["other"][0]
-        return cls(t_decode, *(Table(means[part]) for part in PARTS), source)
+        return cls(t_decode, *(Table(means[part]) for part in PARTS), source, rows)
 
 
 def kinds_of(rounds):

@@ -26,19 +26,19 @@ def _measure(seconds, domains, draft, gammas, threads):
     import torch
 
     from specgain.lab import measure
-    from specgain.lab.prediction import predict, summary
+    from specgain.lab.prediction import Cost, predict, summary
 
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         pair = measure.load_pair([draft])
         shape, third = {"domains": domains, "new_tokens": 48}, seconds / 3
-        cost, _ = measure.measure_cost(pair, 64, gammas, seconds=third, **shape)
+        cost, cost_log = measure.measure_cost(pair, 64, gammas, seconds=third, **shape)
         acceptance = measure.measure_acceptance(pair, min(64, max(8, 4 * round(seconds))), **shape)
         log = measure.measure_run(pair, 64, gammas, seconds=third, **shape)
     finally:
         torch.set_num_threads(before)
-    cells = predict(cost, acceptance, gammas, log)
+    cells = predict(cost, acceptance, gammas, log, Cost.resampled(cost_log))
     note = f"measured now on {log.environment['device']}, {cells[0]['requests']} test prompts per text"
     return {"origin": "live", "environment": log.environment, "cost": cost.to_json(), "cells": cells,
             "summary": summary(cells), "note": note}  # fmt: skip

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specgain.control import Controller
 from specgain.lab.loop import Batch, ModelDraft, Proposal, Stop, decode, generate
 from specgain.lab.model import Cache
 from specgain.lab.sampling import GREEDY, Sampling, verify_greedy
@@ -179,7 +180,7 @@ def test_any_batch_of_requests_equals_each_alone(pairs, data):
     assert max(len(r.requests) for r in run.rounds) <= rows
 
 
-class Lengths:
+class Lengths(Controller):
     """A controller that goes through a list of lengths, request by request as they come."""
 
     def __init__(self, lengths):

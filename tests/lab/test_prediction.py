@@ -83,6 +83,17 @@ def test_a_case_that_never_came_up_costs_what_the_other_one_costs():
     assert cost.draft_after_acceptance(2) == cost.draft_after_rejection(2) == pytest.approx(0.002)
 
 
+def test_a_batch_waits_for_its_longest_draft():
+    """A row that asks for less in its last rounds saves verification, but no draft time, when others share the pass."""
+    alone = Cost.from_log(run())
+    batch = replace(alone, rows=4)
+    rounds = [(4, 1), (4, 0), (2, 2)]  # a row that asks for less in its last round
+    saved = alone.draft_after_rejection(4) - alone.draft_after_rejection(2)
+    assert batch.request(rounds) - alone.request(rounds) == pytest.approx(saved)
+    assert batch.request([(4, 1), (4, 0)]) == pytest.approx(alone.request([(4, 1), (4, 0)]))
+    assert Cost.from_json(batch.to_json()).rows == 4
+
+
 def test_cost_needs_plain_decoding():
     with pytest.raises(ValueError, match="no plain decoding; add an arm with gamma = 0"):
         Cost.from_log(run(gammas=(2, 4)))

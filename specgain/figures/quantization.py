@@ -1,0 +1,111 @@
+"""Figures of chapter 6: quantization and speculation together, and heads on a quantized target.
+
+They take parts of the committed `quantization.json`.
+"""
+
+from specgain.figures.style import (
+    DRAFT,
+    GAIN,
+    INK,
+    MEASUREMENT,
+    OTHER,
+    PAPER,
+    PREDICTION,
+    VERIFY,
+    Drawing,
+    label_axes,
+    some,
+    styled,
+)
+
+
+@styled
+def four_runs(cells, note=""):
+    """Return one row per cell: each gain alone, what their product promises ○, and both together ●, with whiskers.
+
+    `cells` {name: cell}; a cell holds `quantized`, `speculative`, `product` and `both`, each with its `_interval`.
+    """
+    drawing, said = Drawing(0.9 + 0.42 * len(some(cells, "cells")), note), []
+    ax = drawing.subplots()
+    rows = (
+        ("quantized", "quantized", DRAFT, "s", 0.24),
+        ("speculative", "speculative", VERIFY, "D", 0.08),
+        ("product", "their product ○", GAIN, "o", -0.08),
+        ("both", "both ●", GAIN, "o", -0.24),
+    )
+    for place, (name, cell) in enumerate(cells.items()):
+        for key, label, colour, marker, shift in rows:
+            (low, high), y = cell[f"{key}_interval"], -place + shift
+            told = key == "product"
+            ax.plot([low, high], [y, y], color=colour, linewidth=1.1, linestyle=PREDICTION["linestyle"] if told else "-")
+            ax.plot(cell[key], y, marker, color=colour, markersize=4.6, markerfacecolor=PAPER if told else colour)
+            if place == 0:
+                ax.annotate(label, (high, y), (5, 0), textcoords="offset points", va="center", color=colour, size=7.5)
+        said.append(
+            f"{name}: quantized {cell['quantized']:.2f}, speculative {cell['speculative']:.2f}, "
+            f"product {cell['product']:.2f}, both {cell['both']:.2f}"
+        )
+    ax.axvline(1, color=INK, linewidth=0.8)
+    ax.set_yticks([-i for i in range(len(cells))], list(cells))
+    ax.tick_params(axis="y", length=0)
+    label_axes(ax, "speedup S over plain, unquantized (×)", "", None)
+    ax.grid(axis="x")
+    ax.set_xlim(left=0)
+    drawing.alt = f"Gains alone, their product, and both together. {'; '.join(said)}."
+    return drawing
+
+
+@styled
+def passes_by_format(verify, note=""):
+    """Return {model: {format: {positions: ms}}} as one panel per model: a pass over n positions against one alone."""
+    drawing, said = Drawing(2.7, note), []
+    for ax, (model, formats) in zip(drawing.subplots(1, len(some(verify, "verify")), squeeze=False)[0], verify.items(),
+                                    strict=True):  # fmt: skip
+        for (name, row), colour in zip(formats.items(), (VERIFY, DRAFT), strict=False):
+            n, times = [int(x) for x in row], list(row.values())
+            ax.plot(n, times, color=colour, **{k: v for k, v in MEASUREMENT.items() if k != "capsize"})
+            ax.annotate(name, (n[-1], times[-1]), (0, 5), textcoords="offset points", ha="right", color=colour)
+            said.append(f"{model}, {name}: {times[0]:.2f} ms for 1, {times[-1]:.2f} ms for {n[-1]}")
+        label_axes(ax, "positions n (tokens)", "time of a pass (ms)", n, model)
+        ax.set_ylim(0, 1.15 * ax.get_ylim()[1])
+    drawing.alt = f"Time of a pass over the positions in it. {'; '.join(said)}."
+    return drawing
+
+
+@styled
+def feature_shift(cells, domain, note=""):
+    """Return a panel per draft: E[L] from fine to coarse targets, with own features ●, the original's ■, retrained ◆.
+
+    `cells` as in `quantization.json`; the whiskers are 95 % intervals by request.
+    """
+    cells = some([c for c in cells if c["domain"] == domain], f"cells of {domain!r}")
+    targets, drafts = list(dict.fromkeys(c["target"] for c in cells)), list(dict.fromkeys(c["draft"] for c in cells))
+    high = (len(drafts) + 2) // 3
+    drawing, said = Drawing(0.6 + 1.6 * high, note), []
+    panels = drawing.subplots(high, 3, sharey=True, squeeze=False).ravel()
+    for ax, draft in zip(panels, drafts, strict=False):
+        own = [c for c in cells if c["draft"] == draft and "trained_on" not in c]
+        for features, colour, marker in (("original", OTHER, "s"), ("none", VERIFY, "o"), ("own", VERIFY, "o")):
+            line = {c["target"]: c for c in own if c["features"] == features}
+            _lengths(ax, line, targets, colour, marker, -0.08 if features == "original" else 0)
+        for c in (c for c in cells if c["draft"] == draft and c.get("trained_on") == c["target"] != "fp32"):
+            _lengths(ax, {c["target"]: c}, targets, GAIN, "D", 0.16)
+        said.append(f"{draft}: " + ", ".join(f"{c['target']} {c['committed_length']:.2f}" for c in own
+                                             if c["features"] != "original"))  # fmt: skip
+        label_axes(ax, "", "E[L] (tokens)" if draft in drafts[::3] else "", None, draft)
+        ax.set_xticks(range(len(targets)), targets, rotation=40, ha="right", size=7)
+        ax.set_xlabel("precision of the target (bits)", size=7.5)
+    for ax in panels[len(drafts) :]:
+        ax.remove()
+    drawing.alt = f"Mean committed length on {domain} by the precision of the target. {'; '.join(said)}."
+    return drawing
+
+
+def _lengths(ax, line, targets, colour, marker, shift):
+    """Draw the cells {target: cell} of one line with their whiskers."""
+    x = [targets.index(t) + shift for t in line]
+    y = [c["committed_length"] for c in line.values()]
+    around = [[v - c["interval"][0] for v, c in zip(y, line.values(), strict=True)],
+              [c["interval"][1] - v for v, c in zip(y, line.values(), strict=True)]]  # fmt: skip
+    if x:
+        ax.errorbar(x, y, around, color=colour, **MEASUREMENT | {"marker": marker, "markersize": 4})
