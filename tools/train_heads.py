@@ -46,11 +46,15 @@ def features(args, tokens):
 class Batch:
     """Tokens (batch, T + 1), features of the taps (taps, batch, T + 1, width), and what the target makes of them."""
 
-    def __init__(self, path, target):
-        tokens, stack = torch.load(path)
+    def __init__(self, tokens, stack, target):
         self.tokens, self.taps = tokens.long(), stack.float()
         self.embedded = unit(F.embedding(self.tokens, target["embed"]))
         self.last = self.taps[-1]
+
+    @classmethod
+    def read(cls, path, target):
+        """The batch in a file that `features` wrote."""
+        return cls(*torch.load(path), target)
 
     def wanted(self, target, rows):
         """log p of the next token after the positions `rows` (indices into batch · (T + 1))."""
@@ -211,7 +215,7 @@ def train(kind, args, target):
     adam = torch.optim.AdamW(others, lr=2e-3, weight_decay=0.0) if others else None
     begin, log = time.perf_counter(), []
     for step in range(args.steps):
-        loss = LOSS[kind](w, Batch(args.work / "features" / f"{step:04}.pt", target), target, generator)
+        loss = LOSS[kind](w, Batch.read(args.work / "features" / f"{step:04}.pt", target), target, generator)
         loss.backward()
         factor = schedule(step, args.steps)
         muon.step(0.01 * factor)

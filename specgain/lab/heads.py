@@ -46,13 +46,13 @@ class Tapped(Model):
 class Head:
     """What the kinds share: the entries, and the target's own norm and output head."""
 
-    def __init__(self, kind, weights, target, sample=True):
+    def __init__(self, kind, weights, target, sample=True, kernel=None):
         c = target.config
         context = c.context + BLOCK  # a block may stick out beyond the end of the text
         config = Config(c.vocab, c.width, c.heads, c.hidden, LAYERS[kind], context, c.rope_base, c.norm_eps)
         own = {name: w for name, w in weights.items() if name.startswith("layers.")}
         shared = {"embed": target.embed, "final_norm": target.final_norm}
-        self.model = Model(config, own | shared, target.dtype, target.kernel, target.device)
+        self.model = Model(config, own | shared, target.dtype, kernel, target.device)
         self.extra = {n: w.to(target.device, target.dtype) for n, w in weights.items() if n not in own}
         self.target, self.vocab, self.sample, self.batch, self.kind = target, c.vocab, sample, None, kind
 
@@ -187,15 +187,18 @@ class BlockHead(_OnePass):
 KINDS = {"eagle": EagleHead, "eagle3": EagleHead, "multi": MultiHead, "block": BlockHead}
 
 
-def load_head(kind, target, folder=WEIGHTS, sample=True):
-    """Return the head of this kind, for a `Tapped` target. WeightsError if it was trained on another target."""
+def load_head(kind, target, folder=WEIGHTS, sample=True, kernel=None):
+    """Return the head of this kind, for a `Tapped` target; `kernel` as in `Model`.
+
+    WeightsError if it was trained on another target.
+    """
     if kind not in KINDS:
         raise ValueError(f"head {kind!r} unknown; there are {', '.join(KINDS)}")
     path = Path(folder) / f"head-{kind}.safetensors"
     weights, metadata = read_tensors(path)
     if metadata.get("target_sha256") != sha256(Path(folder) / "target.safetensors"):
         raise WeightsError(f"{path.name} was trained on another target than the one in {Path(folder).name}")
-    return KINDS[kind](kind, weights, target, sample)
+    return KINDS[kind](kind, weights, target, sample, kernel)
 
 
 def save_head(path, weights, metadata):

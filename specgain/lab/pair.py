@@ -8,8 +8,10 @@ from pathlib import Path
 import torch
 
 from specgain.lab.drafts import NAMES, make_draft
+from specgain.lab.linear import KERNELS
 from specgain.lab.loop import ModelDraft
 from specgain.lab.model import load
+from specgain.lab.quantize import QUANTIZED
 from specgain.lab.tensors import read_metadata, read_tensors
 
 WEIGHTS = Path(__file__).parent / "weights"
@@ -55,10 +57,12 @@ class Pair:
         return 0
 
 
-def load_pair(drafts=DRAFTS, folder=WEIGHTS, dtype=torch.float32, device="cpu"):
+def load_pair(drafts=DRAFTS, folder=WEIGHTS, dtype=torch.float32, device="cpu", kernel=None, draft_kernel=None):
     """Return the `Pair` in `folder`. `drafts` names some of `DRAFTS`, and others as `make_draft` knows them ("lookup").
 
-    ValueError names an unknown draft or one of another target.
+    `kernel` is the matrix product of the target, `draft_kernel` that of drafts with weights: a name of `KERNELS` or
+    `QUANTIZED` ("int8"), or a class; None takes the fastest. ValueError names an unknown draft or kernel, or a draft of
+    another target.
     """
     folder = Path(folder)
     from specgain.lab.heads import KINDS, Tapped, load_head  # which builds on this module
@@ -66,20 +70,28 @@ def load_pair(drafts=DRAFTS, folder=WEIGHTS, dtype=torch.float32, device="cpu"):
     known = {name.partition(":")[0] for name in (*DRAFTS, *NAMES, *KINDS)}
     if unknown := sorted(name for name in drafts if name.partition(":")[0] not in known):
         raise ValueError(f"drafts = {unknown} unknown; this pair has {', '.join((*DRAFTS, *NAMES, *KINDS))}")
+    kernel, draft_kernel = _kernel("kernel", kernel), _kernel("draft_kernel", draft_kernel)
     where = {"dtype": dtype, "device": device}
-    target, own = load(folder / "target.safetensors", **where), sha256(folder / "target.safetensors")
+    target, own = load(folder / "target.safetensors", kernel=kernel, **where), sha256(folder / "target.safetensors")
     models = {}
     for name in (name for name in drafts if name in DRAFTS):
         path = folder / f"draft-{name}.safetensors"
-        models[name] = ModelDraft(load(path, embed=target.embed, **where))
+        models[name] = ModelDraft(load(path, embed=target.embed, kernel=draft_kernel, **where))
         if read_metadata(path)["target_sha256"] != own:
             raise ValueError(f"{path.name} was distilled from another target than the one in {folder.name}")
     tapped = Tapped(target)
-    models |= {name: load_head(name, tapped, folder) for name in drafts if name in KINDS}
+    models |= {name: load_head(name, tapped, folder, kernel=draft_kernel) for name in drafts if name in KINDS}
     pair = Pair(target, {}, folder, weights_hash(folder))
     for name in drafts:
         pair.drafts[name] = models[name] if name in models else make_draft(name, pair)
     return pair
+
+
+def _kernel(argument, kernel):
+    """What `Model` takes for this kernel; ValueError for an unknown name."""
+    if isinstance(kernel, str) and kernel not in (known := KERNELS | QUANTIZED):
+        raise ValueError(f"{argument} = {kernel!r} unknown; choose from {', '.join(known)}")
+    return QUANTIZED.get(kernel, kernel)
 
 
 def load_prompts(which, folder=WEIGHTS):

@@ -11,14 +11,19 @@ import warnings
 import torch
 import torch.nn.functional as F
 
+from specgain.lab.linear import KERNELS, best_kernel
 from specgain.lab.model import Cache
 
 EXACT_COLUMNS = 1024  # 1024 · 127 · 127 < 2²⁴: so many products add up exactly in float32
 
 
-def quantize_rows(x):
-    """Return (integers −127 … 127 as floats, scale (rows, 1)) with x ≈ integers · scale, each row by itself."""
-    scale = x.abs().amax(dim=1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny * 127) / 127
+def quantize_rows(x, bits=8):
+    """Return (integers −127 … 127 as floats, scale (rows, 1)) with x ≈ integers · scale, each row by itself.
+
+    With fewer `bits` the integers go to 2^(bits − 1) − 1 only.
+    """
+    most = 2 ** (bits - 1) - 1
+    scale = x.abs().amax(dim=1, keepdim=True).clamp_min(torch.finfo(torch.float32).tiny * most) / most
     return (x / scale).round_(), scale
 
 
@@ -138,6 +143,21 @@ class WeightOnly:
 
 
 QUANTIZED = {"int8": Int8, "int8 dynamic": Dynamic, "int8 weight-only": WeightOnly}
+
+
+def rounded(bits):
+    """Return a kernel whose weights are rounded to `bits` bits, a scale per row, and that computes in full precision.
+
+    It shows what rounding does to a text. It says nothing about speed: the numbers are stored as they were before.
+    """
+    if isinstance(bits, bool) or not isinstance(bits, int) or not 2 <= bits <= 8:
+        raise ValueError(f"bits = {bits!r} must be a whole number from 2 to 8")
+
+    def kernel(weight):
+        integers, scale = quantize_rows(weight.float(), bits)
+        return KERNELS[best_kernel(weight.dtype, weight.device)]((integers * scale).to(weight.dtype))
+
+    return kernel
 
 
 # --- what is lost --------------------------------------------------------------------------------------------------

@@ -108,3 +108,12 @@ def test_a_live_measurement_has_the_keys_of_the_committed_one(pair):
         assert cell["measured_speedup"] > 0 and len(cell["residual_interval_percent"]) == 2
     assert result["summary"]["cells"] == 4
     assert json.dumps(result)
+
+
+def test_kernels_of_target_and_drafts_are_chosen_apart():
+    pair = load_pair(["weak", "eagle"], kernel="int8")
+    kinds = type(pair.target.head).__name__, type(pair.drafts["weak"].model.head).__name__
+    assert kinds[0] == "Int8" and kinds[1] != "Int8" != type(pair.drafts["eagle"].model.head).__name__
+    assert type(load_pair(["weak"], draft_kernel="int8").drafts["weak"].model.head).__name__ == "Int8"
+    with pytest.raises(ValueError, match=r"draft_kernel = 'int7' unknown.*int8"):
+        load_pair(["weak"], draft_kernel="int7")

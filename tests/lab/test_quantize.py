@@ -20,6 +20,7 @@ from specgain.lab.quantize import (
     exact_product,
     is_exact,
     quantize_rows,
+    rounded,
 )
 
 CONFIG = Config(61, 64, 4, 128, 2, context=64, kv_heads=2)
@@ -159,3 +160,14 @@ def test_divergence_by_hand():
 def test_a_model_runs_with_every_kernel(name, make_weights):
     model = Model(CONFIG, make_weights(CONFIG, seed=1), kernel=QUANTIZED[name])
     assert model(torch.tensor([[1, 2, 3]]), Cache(model)).isfinite().all()
+
+
+def test_rounded_weights_get_nearer_with_every_bit():
+    weight, x = random(1, 96, 256), random(2, 9, 256)
+    errors = [(rounded(bits)(weight)(x) - x @ weight.T).norm().item() for bits in range(2, 9)]
+    assert errors == sorted(errors, reverse=True)
+    integers, _ = quantize_rows(weight, 4)
+    assert set(integers.unique().tolist()) == set(range(-7, 8))
+    for bits in (1, 9, 4.0, True):
+        with pytest.raises(ValueError, match="bits"):
+            rounded(bits)
