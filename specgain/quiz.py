@@ -16,7 +16,7 @@ equal `expression`, and the last may have at most so many `operations`; `solutio
 `hints` pairs the `expression` or `answer` of a typical mistake with its `misconception` and a `hint`.
 
 An `expression` is Python over the public names of specgain.  Keys are computed from it, never typed in.
-Tests in `book/quizzes/tests/` are lists of questions: `show(*test("entry"))`.
+Tests in `book/quizzes/tests/` are lists of questions: `show(*questions_of("entry"))`.
 Run `python -m specgain.quiz` to check every bank, `python -m specgain.quiz export moodle` for another system's file.
 """
 
@@ -202,6 +202,7 @@ def _question_problems(entry):
     yield from _key_problems(entry, _QUESTION, _OPTIONAL)
     if entry["type"] not in TYPES:
         yield f"type = {entry['type']!r} must be one of {', '.join(TYPES)}"
+        return
     rights = sum(bool(answer.get("correct")) for answer in entry["answers"])
     if entry["type"] == "many_choice" and rights < 2:
         yield "a many_choice question needs two or more correct answers"
@@ -359,6 +360,16 @@ def _key(entry):
     if entry["kind"] in ("choice", "derivation"):
         return entry["answer"] if entry["kind"] == "choice" else entry["solution"]
     return entry["expression"] if entry["kind"] == "expression" else evaluate(entry["expression"])
+
+
+def key_text(entry):
+    """Return the right answer of an exercise as text, numbers to five digits; for teachers."""
+    key = _key(entry)
+    if entry["kind"] in ("numeric", "list"):
+        numbers = [key] if isinstance(key, Real) else key
+        words = [f"{float(number):.5g}" if isinstance(number, Real) else str(number) for number in numbers]
+        return f"{', '.join(words)} {entry.get('unit', '')}".strip()
+    return "; ".join(key) if isinstance(key, list) else key
 
 
 def _slip(entry, hint):
@@ -562,10 +573,10 @@ def answer_text(entry):
 # --------------------------------------------------------------------------------------- tests, other systems
 
 
-def test(name):
+def questions_of(name):
     """Return the ids of the questions of a test, in order: "entry" or "exit".
 
-    >>> len(test("entry")), len(test("exit"))
+    >>> len(questions_of("entry")), len(questions_of("exit"))
     (20, 30)
     """
     folder = bank_folder() / "tests"

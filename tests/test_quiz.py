@@ -1,11 +1,15 @@
 """Quiz banks: format, recomputed keys, the checker's answers, and the fields in a real browser."""
 
 import ast
+import html
 import json
 import re
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from specgain import _quiz_html, quiz
 
@@ -110,7 +114,7 @@ FAULTS = {
     "the same id twice": (lambda b: spoil(b, "questions", "00-pooled", id="00-survival"), "the id occurs twice"),
     "TeX": (lambda b: spoil(b, "questions", "00-pooled", question="What is $a$?"), "write maths in Unicode"),
     "an accidental link": (lambda b: spoil(b, "questions", "00-pooled", question="E[L](γ)?"), "write maths in Unicode"),
-    "an unknown type": (lambda b: spoil(b, "questions", "00-pooled", type="string"), "must be one of"),
+    "an unknown type": (lambda b: spoil(b, "questions", "00-pooled", type="essay"), "must be one of"),
     "a misspelt key": (lambda b: spoil(b, "questions", "00-pooled", expresion="1"), "expresion is not a key"),
     "no expression": (lambda b: spoil(b, "questions", "00-pooled", expression=None), "needs the expression"),
     "no place to read on": (lambda b: spoil(b, "questions", "00-pooled", read=None), "read is missing"),
@@ -149,6 +153,98 @@ def test_an_unknown_id_is_answered_with_the_known_ones():
         quiz.exercise("77-nowhere")
     with pytest.raises(ValueError, match="at least one"):
         quiz.show()
+
+
+# --- other types of questions ----------------------------------------------------------------------------------------
+
+ORDER = {
+    "id": "00-order", "objective": "O1", "claim": "C1.1", "type": "order", "question": "Sort.", "read": "here",
+    "feedback": "Yes.",
+    "answers": [
+        {"answer": text, "place": place, "misconception": "m", "feedback": f"not {text}", "expression": expression}
+        for text, place, expression in (("c", 3, "2 + 1"), ("a", 1, "0 + 1"), ("b", 2, "1 + 1"))
+    ],
+}  # fmt: skip
+WORD = {
+    "id": "00-word", "objective": "O1", "claim": "C1.1", "type": "string", "question": "Which word?", "read": "here",
+    "answers": [
+        {"answer": "yes", "also": ["yea"], "correct": True, "feedback": "Right."},
+        {"answer": "no", "correct": False, "misconception": "m", "feedback": "Turn it."},
+        {"type": "default", "feedback": "Another word."},
+    ],
+}  # fmt: skip
+
+
+def with_changes(entry, at=None, /, **changes):
+    copy = json.loads(json.dumps(entry))
+    (copy if at is None else copy["answers"][at]).update(changes)
+    return copy
+
+
+def test_an_order_and_a_word_keep_the_format(tmp_path):
+    bank = {"questions": [ORDER, WORD], "exercises": []}
+    assert quiz.load(write(tmp_path, bank)) == bank
+    assert quiz.answer_text(ORDER) == "b, c, a. Yes."
+    assert quiz.answer_text(WORD) == "yes. Right."
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        (with_changes(ORDER, 0, place=4), "whose `place` numbers them from 1"),
+        (with_changes(ORDER, answers=ORDER["answers"][:2]), "three or more"),
+        (with_changes(ORDER, answers=[ORDER["answers"][i] for i in (1, 2, 0)]), "right order already"),
+        (with_changes(ORDER, feedback=""), "needs `feedback`"),
+        (with_changes(ORDER, 0, expression="0 + 0"), "neither rise nor fall"),
+        (with_changes(ORDER, 0, misconception=""), "name of its misconception"),
+        (with_changes(WORD, answers=WORD["answers"][:2]), 'type "default"'),
+        (with_changes(WORD, 1, answer="YEA"), "all different"),
+        (with_changes(WORD, 1, correct=True), "exactly one correct"),
+    ],
+)
+def test_faults_of_an_order_or_a_word_are_named(entry, message, tmp_path):
+    with pytest.raises(quiz.BankError, match=re.escape(message)):
+        quiz.load(write(tmp_path, {"questions": [entry], "exercises": []}))
+
+
+def test_tests_hold_questions_of_every_objective_and_share_none():
+    """Two for each objective in the entry test, three in the exit test, in the order of the objectives."""
+    asked = {name: [quiz.question(i) for i in quiz.questions_of(name)] for name in ("entry", "exit")}
+    for name, each in (("entry", 2), ("exit", 3)):
+        assert [entry["objective"] for entry in asked[name]] == [f"O{k}" for k in range(1, 11) for _ in range(each)]
+    assert not set(quiz.questions_of("entry")) & set(quiz.questions_of("exit"))
+    assert {entry["type"] for entry in asked["exit"]} == set(quiz.TYPES) - {"many_choice"}
+    with pytest.raises(KeyError, match="entry, exit"):
+        quiz.questions_of("final")
+
+
+# --- other systems ----------------------------------------------------------------------------------------------------
+
+
+def test_moodle_gets_every_question_with_full_marks_for_the_right_answer():
+    root = ElementTree.fromstring(quiz.export("moodle"))
+    assert [name.text for name in root.iterfind("question/name/text")] == quiz.identifiers()
+    for question in root.iterfind("question"):
+        entry = quiz.question(question.findtext("name/text"))
+        earned = [float(answer.get("fraction")) for answer in question.iterfind("answer")]
+        assert sum(share for share in earned if share > 0) == pytest.approx(100 * (1 if entry["type"] not in ("order", "string") else sum(e > 0 for e in earned)))
+        assert all(answer.findtext("feedback/text") for answer in question.iterfind("answer"))
+        if entry["type"] == "numeric":
+            key = float(quiz.evaluate(entry["expression"]))
+            right = next(a for a in question.iterfind("answer") if a.get("fraction") == "100")
+            assert float(right.findtext("text")) == key
+        if entry["type"] == "order":
+            places = {html.escape(a["answer"], quote=False): a["place"] for a in entry["answers"]}
+            assert [places[a.findtext("text")] for a in question.iterfind("answer")] == sorted(places.values())
+
+
+def test_json_holds_the_computed_keys(capsys):
+    entries = json.loads(quiz.export("json"))["questions"]
+    assert [entry["id"] for entry in entries] == quiz.identifiers()
+    assert all("key" in entry for entry in entries if entry["type"] == "numeric")
+    assert quiz.main(["export", "json", "00-pooled"]) == 0
+    assert json.loads(capsys.readouterr().out)["questions"][0]["key"] == pytest.approx(4.3288)
+    assert quiz.main(["export", "qti"]) == 2 and "json, moodle" in capsys.readouterr().err
 
 
 # --- the checker ----------------------------------------------------------------------------------------------------
@@ -214,6 +310,63 @@ def test_formulas_are_compared_as_formulas(answer, message):
     assert message in quiz.check_answer(FORMULA, answer).message
 
 
+LINES = ["1 + a + a^2 + a^3 + a^4", "(1 - a^5) / (1 - a)"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (LINES, "Right."),
+        ("\n".join([LINES[0], "= (a^5 - 1)/(a - 1)"]), "Right."),
+        ([LINES[0], "a^4 + a^3 + a*a + a + 1", "(1 - a**5) / (1 - a)"], "Right."),
+        ([LINES[0], "(1 - a^4) / (1 - a)"], "the sum has five terms"),
+        ([LINES[0], "1 + a", LINES[1]], "Line 2: At a = "),
+        ([LINES[0], "(1 - b^5) / (1 - b)"], "Line 2: "),
+        ([LINES[0], LINES[0]], "not yet as short"),
+        (LINES[1:], "two lines at least"),
+        ([], "two lines at least"),
+        ("", "two lines at least"),
+        (5, "not a derivation"),
+        ([1, 2], "not a derivation"),
+        (["1 +", "2"], "not a formula"),
+    ],
+)
+def test_a_derivation_is_compared_line_by_line(answer, message):
+    verdict = quiz.check("drill-closed", answer)
+    assert message in verdict.message
+    assert verdict.correct == (message == "Right.")
+
+
+def broken(**_):
+    raise RuntimeError("a student's function")
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.complex_numbers()
+    | st.sampled_from([broken, object(), 10**400, "1/0", "exp(1e9)", "(" * 500, "\x00", "a = 1", "lambda: 1"]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=2) | st.tuples(inner),
+    max_leaves=6,
+)  # fmt: skip
+ONE_OF_EACH = ("00-pooled", "02-table", "drill-verify", "drill-closed", "08-gate-decide")
+
+
+@given(st.sampled_from(ONE_OF_EACH), ANYTHING)
+def test_whatever_is_given_the_checker_answers_with_a_message(identifier, answer):
+    verdict = quiz.check(identifier, answer)
+    assert verdict.message and isinstance(verdict.message, str)
+
+
+@given(st.text() | st.integers() | st.none())
+def test_an_unknown_id_is_a_message_too(identifier):
+    verdict = quiz.check(identifier, 1)
+    assert not verdict and "there " in verdict.message
+
+
+def test_an_answer_that_fails_by_itself_is_a_message():
+    assert "a student's function" in quiz.check("drill-verify", broken).message
+    assert "two lines" not in quiz.check("drill-closed", object()).message
+
+
 def test_a_choice_is_compared_without_case():
     entry = {"kind": "choice", "choices": ["faster", "slower"], "answer": "slower", "hints": []}
     assert quiz.check_answer(entry, " Slower")
@@ -266,7 +419,7 @@ def test_main_reports_every_bank(capsys):
 
 # --- in a browser ---------------------------------------------------------------------------------------------------
 
-IDS = ("00-two-numbers", "00-pooled", "00-same-run")
+IDS = ("00-two-numbers", "00-pooled", "00-same-run", "drill-survival", "drill-round")
 
 
 @pytest.fixture
@@ -289,7 +442,7 @@ def shown(page, request):
 @pytest.mark.browser
 def test_answers_are_judged_and_explained(shown):
     page, said = shown
-    first, number, many = (page.locator(".Quiz").nth(i) for i in range(3))
+    first, number, many, word, _ = (page.locator(".Quiz").nth(i) for i in range(5))
     first.locator("label").nth(0).click()
     assert "how often guesses hit" in first.locator(".Feedback").inner_text()
     assert "Read on: the opening page" in first.locator(".Feedback").inner_text()
@@ -305,6 +458,13 @@ def test_answers_are_judged_and_explained(shown):
     for place in (0, 1, 2, 4):
         many.locator("label").nth(place).click()
     assert "[4/4]" in many.locator(".Feedback").inner_text()
+    word.locator("input").fill("conditional  rate")
+    word.get_by_role("button", name="Check").click()
+    assert "may rise" in word.locator(".Feedback").inner_text()
+    word.locator("input").click()
+    word.locator("input").fill("Survival")
+    word.locator("input").press("Enter")
+    assert word.locator(".Feedback").inner_text().startswith("Yes.")
     assert said == []
 
 
@@ -321,19 +481,79 @@ def test_a_keyboard_is_enough_and_focus_is_seen(shown):
     assert page.locator(".Feedback").first.get_attribute("role") == "status"
 
 
+def tab_to(page, name):
+    """Press Tab until the focused element has this accessible text or is that element's input."""
+    for _ in range(80):
+        page.keyboard.press("Tab")
+        focused = page.evaluate(
+            "(() => { const e = document.activeElement; return e === document.body ? '' : e.getAttribute('aria-label') || "
+            "e.textContent || (e.labels && e.labels[0] ? e.labels[0].textContent : ''); })()"
+        )
+        if name in focused:
+            return
+    pytest.fail(f"the keyboard does not reach {name!r}")
+
+
+@pytest.mark.browser
+def test_right_and_wrong_path_of_each_type_by_keyboard_alone(shown):
+    page, said = shown
+    feedback = [page.locator(".Quiz").nth(i).locator(".Feedback") for i in range(5)]
+    options = [a["answer"] for a in quiz.question(IDS[0])["answers"]]
+    tab_to(page, options[0])
+    page.keyboard.press("Space")
+    assert "how often guesses hit" in feedback[0].inner_text()
+    tab_to(page, options[1])
+    page.keyboard.press("Space")
+    assert feedback[0].inner_text().startswith("Yes.")
+
+    for text, found in (("1.71", "pooled rate into the closed form"), ("4.33", "every acceptance law")):
+        tab_to(page, "Your number")
+        page.keyboard.type(text)
+        page.keyboard.press("Enter")
+        assert found in feedback[1].inner_text()
+    for answer in quiz.question(IDS[2])["answers"]:
+        tab_to(page, answer["answer"])
+        page.keyboard.press("Space")
+        assert feedback[2].inner_text()
+    for text, found in (("acceptance", "may rise"), ("survival", "Yes.")):
+        tab_to(page, "Your answer")
+        page.keyboard.type(text)
+        page.keyboard.press("Enter")
+        assert found in feedback[3].inner_text()
+
+    tab_to(page, "Check the order")
+    page.keyboard.press("Enter")
+    assert feedback[4].inner_text().startswith("Place 1: ") and "incorrect" in feedback[4].get_attribute("class")
+    places = [a["place"] for a in quiz.question(IDS[4])["answers"]]
+    texts = [a["answer"] for a in sorted(quiz.question(IDS[4])["answers"], key=lambda a: a["place"])]
+    for target, text in enumerate(texts):  # each line in turn up to its place
+        items = page.locator(".sg-order li span").all_inner_texts()
+        steps = items.index(text) - target
+        if steps:
+            tab_to(page, f"Move up: {text}")
+        for _ in range(steps):
+            page.keyboard.press("Enter")
+            assert feedback[4].inner_text().startswith("Now at place")
+    tab_to(page, "Check the order")
+    page.keyboard.press("Enter")
+    assert places != sorted(places) and feedback[4].inner_text().startswith("Yes:")
+    assert said == []
+
+
 @pytest.mark.browser
 @pytest.mark.parametrize("shown", ["light", "dark"], indirect=True)
 def test_accessible_in_both_themes(shown):
     from axe_playwright_python.sync_playwright import Axe
 
     page, _ = shown
-    for i in range(3):
+    for i in range(5):
         quiz_ = page.locator(".Quiz").nth(i)
         if quiz_.locator("label.MCButton").count():
             quiz_.locator("label").nth(i).click()
         else:
-            quiz_.locator("input").fill("3")
-            quiz_.locator("button").click()
+            if quiz_.locator("input").count():
+                quiz_.locator("input").fill("3")
+            quiz_.locator("button").last.click()
     results = Axe().run(page)
     assert results.violations_count == 0, results.generate_report()
 

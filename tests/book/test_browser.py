@@ -1,5 +1,7 @@
 """The built book in a real browser that can reach no other host: what a reader meets."""
 
+import json
+
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
@@ -107,6 +109,56 @@ def test_a_quiz_can_be_used_by_keyboard(quiz_page):
     assert outline != "none", "the focused answer shows no ring"
     page.keyboard.press("Space")
     assert quiz.locator(".Feedback").inner_text()
+
+
+def typed(quiz, right):
+    """Type a right or a wrong answer into the question's field, and press Enter."""
+    field = quiz.locator("input[type=text]")
+    answers = [answer for answer in json.loads(field.get_attribute("data-answers")) if answer.get("correct")]
+    low, high = answers[0].get("range", (answers[0].get("value"),) * 2)
+    text = answers[0].get("answer") or (f"{low:.10g}" if low == high else f"{(low + high) / 2:.6g}")
+    field.blur()
+    field.focus()
+    quiz.page.keyboard.type(text if right else "-98765")
+    quiz.page.keyboard.press("Enter")
+
+
+def chosen(quiz, right):
+    """Focus a right or a wrong option, and press the space bar."""
+    quiz.locator(f"label.MCButton[data-correct={str(right).lower()}] input").first.focus()
+    quiz.page.keyboard.press("Space")
+
+
+def ordered(quiz, right):
+    """Press the check button at once, or after the lines were moved up to their places."""
+    places = [int(item.get_attribute("data-place")) for item in quiz.locator("li").all()]
+    for place in sorted(places) if right else ():
+        index = next(i for i, item in enumerate(quiz.locator("li").all()) if item.get_attribute("data-place") == str(place))
+        quiz.locator("li").nth(index).get_by_role("button").first.focus()
+        for _ in range(index + 1 - place):
+            quiz.page.keyboard.press("Enter")
+    quiz.get_by_role("button", name="Check the order").focus()
+    quiz.page.keyboard.press("Enter")
+
+
+WAYS = {"MultipleChoiceQn": chosen, "ManyChoiceQn": chosen, "NumericQn": typed, "StringQn": typed, "OrderQn": ordered}
+
+
+def test_wrong_and_right_by_keyboard_for_each_type_on_the_page(watched, site, page_name):
+    page, troubles = watched
+    visit(page, f"{site}/{page_name}.html")
+    if page.locator(".Quiz").count() == 0:
+        pytest.skip("a page without questions")
+    for name, answer in WAYS.items():
+        quiz = page.locator(f".Quiz:has(.{name})").first
+        if quiz.count() == 0 or (name in ("MultipleChoiceQn", "ManyChoiceQn") and not quiz.locator("[data-correct=false]").count()):
+            continue
+        feedback = quiz.locator(".Feedback")
+        answer(quiz, right=False)
+        assert "incorrect" in feedback.get_attribute("class").split() and feedback.inner_text(), name
+        answer(quiz, right=True)
+        assert "correct" in feedback.get_attribute("class").split(), (name, feedback.inner_text())
+    assert not troubles
 
 
 def test_search_finds_a_word_of_the_book(watched, site):

@@ -1,0 +1,225 @@
+"""What a teacher relies on: no hole in the bank, one script per page, labs that follow the conventions, the zip."""
+
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from specgain import _quiz_html, quiz
+
+ROOT = Path(__file__).resolve().parents[2]
+LABS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+INSTRUCTOR = ROOT / "book" / "instructor"
+
+
+def tool(name):
+    """Return tools/<name>.py as a module."""
+    sys.path.insert(0, str(ROOT / "tools"))
+    try:
+        spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+    finally:
+        sys.path.remove(str(ROOT / "tools"))
+
+
+# --- the learning check -----------------------------------------------------------------------------------------------
+
+
+def test_every_objective_is_taught_asked_and_practised():
+    """By the system's Python alone, as a teacher may run it: standard library only."""
+    run = subprocess.run([sys.executable, "-S", ROOT / "tools" / "learning_check.py"], capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+ROW = {
+    "questions": 3, "types": ["numeric", "order"], "exercises": 1, "pages": ["02-ledger"], "entry": 2, "exit": 3,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "hole"),
+    [
+        ("questions", 2, "2 of 3 questions"),
+        ("types", ["numeric"], "one type alone"),
+        ("exercises", 0, "0 of 1 exercise"),
+        ("pages", [], "no chapter"),
+        ("entry", 0, "entry test"),
+        ("exit", 0, "exit test"),
+    ],
+)
+def test_each_hole_is_found(key, value, hole):
+    check = tool("learning_check")
+    assert check.row_holes(ROW) == []
+    assert hole in " ".join(check.row_holes(ROW | {key: value}))
+
+
+def test_an_exercise_without_solution_and_a_test_with_an_unknown_question_are_holes(tmp_path):
+    (tmp_path / "book/quizzes/tests").mkdir(parents=True)
+    silent = {"id": "01-q", "answers": [{"feedback": ""}]}
+    bank = {"questions": [silent], "exercises": [{"id": "01-a"}, {"id": "01-b"}]}
+    (tmp_path / "book/quizzes/01.json").write_text(json.dumps(bank), encoding="utf-8")
+    (tmp_path / "book/quizzes/tests/entry.json").write_text('{"questions": ["01-q", "01-q", "01-z"]}', encoding="utf-8")
+    text = 'Check with `check("01-b", x)`.\n\n```{code-cell} python3\ncheck("01-a", 1)\n```\n'
+    holes = tool("learning_check").other_holes(tmp_path, {"one": text})
+    assert [hole.partition(":")[0] for hole in holes] == ["01-b", "01-q", "entry test", "entry test"]
+
+
+def test_the_bank_is_as_large_and_as_mixed_as_promised():
+    questions = [quiz.question(i) for i in quiz.identifiers()]
+    exercises = [quiz.exercise(i) for i in quiz.identifiers("exercises")]
+    assert len(questions) >= 60 and len(exercises) >= 30
+    assert {entry["type"] for entry in questions} == set(quiz.TYPES)
+    assert {entry["kind"] for entry in exercises} == set(quiz.KINDS)
+    assert {entry["objective"] for entry in exercises} == {f"O{k}" for k in range(1, 11)}
+
+
+# --- pages ------------------------------------------------------------------------------------------------------------
+
+
+def shown(identifier):
+    entry = quiz.question(identifier)
+    return _quiz_html.interactive([entry], [quiz.answer_text(entry)])
+
+
+def test_a_page_keeps_one_copy_of_the_script_of_its_quizzes():
+    page = "<p>before</p>" + shown("00-survival") + "<p>between</p>" + shown("drill-round") + shown("00-pooled")
+    once = _quiz_html.once_per_page(page)
+    assert page.count("class OrderQuestion") == 3 and once.count("class OrderQuestion") == 1
+    assert len(shown("00-survival")) - len(_quiz_html.engine()) < 6000  # what each further question adds
+    assert once.index("class OrderQuestion") < once.index("<p>between</p>")
+    assert once.count("specgainQuiz(") == 3 and "<p>between</p>" in once
+    assert _quiz_html.once_per_page("<p>no quiz</p>") == "<p>no quiz</p>"
+
+
+def test_the_built_pages_hold_the_script_once(book):
+    for path in sorted((book / "book").glob("*.html")):
+        assert path.read_text(encoding="utf-8").count("class OrderQuestion") <= 1, path.name
+
+
+def test_the_syllabus_names_every_chapter_and_each_meeting_fits_its_minutes():
+    text = (INSTRUCTOR / "index.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\d) \|(.*)\|$", text, re.MULTILINE)
+    assert [number for number, _ in rows] == list("12345678")
+    for number, row in rows:
+        long, short = row.split("|")[2:4]
+        assert sum(map(int, re.findall(r" (\d+)(?=[,;]|\s*$)", long))) == 90, (number, long)
+        assert sum(map(int, re.findall(r" (\d+)(?=[,;]|\s*$)", short))) == 45, (number, short)
+
+
+def test_each_lesson_plan_is_whole():
+    text = (INSTRUCTOR / "lessons.md").read_text(encoding="utf-8")
+    lessons = re.split(r"^## Lesson \d\. ", text, flags=re.MULTILINE)[1:]
+    assert len(lessons) == 8
+    for lesson in lessons:
+        assert all(f"**{part}.**" in lesson for part in ("Goal", "Board", "Demo", "Ask", "Common mistakes"))
+        assert "```{code-cell}" in lesson
+        assert len(re.findall(r"^- \*", lesson, re.MULTILINE)) >= 4
+    assert set(re.findall(r"O\d+", text)) == {f"O{k}" for k in range(1, 11)}
+
+
+def test_the_keys_stand_outside_the_book():
+    instructor = tool("instructor")
+    page = instructor.keys()
+    for identifier in [*quiz.identifiers(), *quiz.identifiers("exercises")]:
+        assert f"<h3>{identifier}," in page
+    assert "3.2" in quiz.key_text(quiz.exercise("06-four-cells"))
+    names = (ROOT / "_toc.yml").read_text(encoding="utf-8")
+    assert "keys" not in names
+
+
+def test_slides_hold_each_figure_with_heading_and_caption(tmp_path):
+    (tmp_path / "figure.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>', encoding="utf-8")
+    body = '<h1>T<a class="headerlink">#</a></h1><h2>Part</h2><figure><img alt="what" src="figure.svg"><figcaption>Says so.</figcaption></figure>'
+    (tmp_path / "01-a.html").write_text(f"<article>{body}</article>", encoding="utf-8")
+    title, found = tool("instructor").slides(tmp_path / "01-a.html")
+    assert title == "T" and len(found) == 1
+    assert "<h2>Part</h2>" in found[0] and 'alt="what" src="data:image/svg+xml;base64,' in found[0] and "Says so." in found[0]
+
+
+# --- labs -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lab", LABS, ids=lambda path: path.stem)
+def test_a_lab_follows_the_conventions(lab):
+    """A title, the set-up cell first, no installation by hand, no path of one machine, claims named."""
+    notebook = nbformat.read(lab, as_version=4)
+    code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    assert notebook.cells[0].cell_type == "markdown" and notebook.cells[0].source.startswith("# Lab ")
+    assert code[0].startswith(tool("sync").SETUP_MARK)
+    for source in code[1:]:
+        assert not re.search(r"^\s*[!%]\s*pip|pip install", source, re.MULTILINE), "only the set-up cell installs"
+        assert not re.search(r"[\"'](/home/|/root/|/work/|C:\\\\)", source)
+    assert re.fullmatch(r"\d\d-[a-z0-9-]+", lab.stem)
+    assert notebook.metadata.get("claims"), "metadata.claims names what the lab supports"
+
+
+# --- the zip ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory):
+    """The zip of `make colab`, unpacked in an empty folder."""
+    folder = tmp_path_factory.mktemp("course")
+    target = tool("pack").write(folder / "course.zip")
+    with zipfile.ZipFile(target) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+def test_the_zip_holds_labs_weights_banks_and_a_wheel(unpacked):
+    assert {path.name for path in (unpacked / "notebooks").glob("*.ipynb")} == {path.name for path in LABS}
+    assert (unpacked / "specgain/lab/weights/target.safetensors").stat().st_size > 1e6
+    assert (unpacked / "specgain/quizzes/01.json").is_file() and (unpacked / "specgain/quizzes/tests/exit.json").is_file()
+    assert list(unpacked.glob("specgain-*.whl"))
+    assert not any(path.is_symlink() for path in unpacked.rglob("*"))
+    assert "--no-index --no-deps --find-links . specgain" in (unpacked / "README.txt").read_text(encoding="utf-8")
+
+
+def test_the_set_up_cell_uses_the_unpacked_folder_and_installs_nothing(unpacked):
+    source = tool("sync").setup_source("notebooks")
+    code = source + "\nimport specgain; print(specgain.__file__)\nfrom specgain.quiz import questions_of; print(len(questions_of('exit')))"
+    run = subprocess.run([sys.executable, "-c", code], cwd=unpacked / "notebooks", capture_output=True, text=True)
+    assert run.stdout.split() == [str(unpacked / "specgain" / "__init__.py"), "30"], run.stderr
+
+
+COLAB = """
+import os, shutil, subprocess, sys, types
+sys.modules["google.colab"] = types.ModuleType("google.colab")
+subprocess.run = lambda command, **options: print("ran", *command[1:])
+os.path.isdir = lambda path: False
+os.path.isfile = lambda path: False
+import glob
+glob.glob = lambda pattern: {found}
+shutil.unpack_archive = lambda *what: print("unpacked", *what)
+exec(open({cell!r}).read())
+"""
+
+
+@pytest.mark.parametrize(
+    ("address", "found", "says"),
+    [
+        ("", "[]", "upload specgain-course.zip"),
+        ("", "[pattern.replace('*', '')] if pattern.endswith('zip') else []", "unpacked /content/specgain-course.zip"),
+        ("", "[pattern] if pattern.endswith('whl') else []", "-m pip install -q --no-deps /content/specgain-*.whl"),
+        ("https://example.org/x", "[]", "clone -q --depth 1 -b main https://example.org/x /content/specgain"),
+    ],
+)
+def test_on_colab_the_set_up_cell_takes_zip_wheel_or_address_and_never_replaces_a_package(
+    address, found, says, tmp_path, monkeypatch
+):
+    sync = tool("sync")
+    monkeypatch.setattr(sync, "addresses", lambda: {"url": address, "branch": "main", "book": ""})
+    (tmp_path / "cell.py").write_text(sync.setup_source("notebooks"), encoding="utf-8")
+    code = COLAB.format(found=found, cell=str(tmp_path / "cell.py"))
+    run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert says in run.stdout + run.stderr
+    installs = [line for line in run.stdout.splitlines() if "pip install" in line]
+    assert not any(re.search("torch|numpy", line) for line in installs)
