@@ -28,8 +28,9 @@ from specgain import gain
 from specgain.lab.drafts import Lookup
 from specgain.lab.gguf_file import load_smollm2
 from specgain.lab.heads import KINDS, Tapped, load_head
+from specgain.lab.linear import Packed, _packed_product
 from specgain.lab.loop import generate
-from specgain.lab.measure import environment
+from specgain.lab.measure import environment, first_difference
 from specgain.lab.model import Cache, load
 from specgain.lab.pair import WEIGHTS, load_pair, load_prompts, weights_hash
 from specgain.lab.quality import judge
@@ -40,7 +41,17 @@ from specgain.lab.tensors import read_tensors
 FOLDER = Path(__file__).resolve().parent.parent / "notebooks" / "measurements" / "cpu-2core"
 PLAN, RESULT = FOLDER / "quantization-plan.json", FOLDER / "quantization.json"
 CLAIMS = ["C6.1", "C6.2", "C6.3"]
+
+
+class Wide(Packed):
+    """The packed product for one row too, as one of four: on SmolLM2 it is faster than the matrix-vector product."""
+
+    def __call__(self, x):
+        return _packed_product(x.expand(4, -1) if len(x) == 1 else x, self.packed)[: len(x)]
+
+
 KERNEL = {"fp32": None, "int8": Int8}
+LARGE = {"fp32": Wide, "int8": Int8}  # a plain step must not be slower than a pass over five positions
 ROUNDED = {"fp32": None, "int8": Int8, "4 bits": rounded(4), "3 bits": rounded(3)}  # from fine to coarse
 SEED = 2029
 
@@ -61,6 +72,7 @@ def make_plan():
         },
         "smollm2": {
             "threads": 2,
+            "kernel": "fp32: packed for one row as well, which is faster here; int8: a scale per row",
             "temperature": {"copy": 0.0},
             "prompts": {"calibration": 1, "test": 3},
             "repeats": 2,
@@ -85,23 +97,34 @@ def make_plan():
 # --- the clock: two by two -----------------------------------------------------------------------------------------
 
 
-def run(plan):
-    """Time the tiny pair and SmolLM2; write requests and cells."""
+def run(plan, only=None):
+    """Time the tiny pair and SmolLM2, or `only` one of them; write requests and cells."""
+    done = json.loads(RESULT.read_text(encoding="utf-8")).get("time", {}) if only else {}
+    parts = done | ({} if only == "smollm2" else {"tiny": timed_tiny(plan)})
+    keep(plan, time=parts)
+    if only != "tiny":
+        keep(plan, time=parts | {"smollm2": timed_smollm2(plan)})
+
+
+def timed_tiny(plan):
+    """The tiny pair's part."""
     tiny = {f: load_pair(["strong"], kernel=KERNEL[f], draft_kernel=KERNEL[f]) for f in KERNEL}
     targets, drafts = {f: p.target for f, p in tiny.items()}, {f: p.drafts["strong"] for f, p in tiny.items()}
     prompts = {which: load_prompts(which) for which in ("calibration", "test")}
-    parts = {"tiny": timed(plan["tiny"], targets, drafts, lambda w, d, i: prompts[w][d][i].tolist())}
-    keep(plan, time=parts)
-    models = {f: load_smollm2(kernel=KERNEL[f]) for f in KERNEL}
+    return timed(plan["tiny"], targets, drafts, lambda w, d, i: prompts[w][d][i].tolist())
+
+
+def timed_smollm2(plan):
+    """SmolLM2's part."""
+    models = {f: load_smollm2(kernel=LARGE[f]) for f in LARGE}
     texts, shift = workloads.prompts("copy"), {"calibration": 0, "test": plan["smollm2"]["prompts"]["calibration"]}
-    parts["smollm2"] = timed(
+    found = timed(
         plan["smollm2"],
         {f: m.model for f, m in models.items()},
         {"lookup": Lookup(models["fp32"].model.config.vocab)},
         lambda which, _, i: models["fp32"].chat(texts[shift[which] + i]),
     )
-    parts["smollm2"]["model"] = models["fp32"].facts
-    keep(plan, time=parts)
+    return found | {"model": models["fp32"].facts}
 
 
 def timed(part, targets, drafts, prompt_of):
@@ -127,6 +150,11 @@ def timed(part, targets, drafts, prompt_of):
                 print(f"\r{repeat + 1}/{part['repeats']} {which} {domain} {i}      ", end="", flush=True)
     print()
     requests = [request_of(key, own, outputs) for key, own in logs.items()]
+    for key, request in zip(logs, requests, strict=True):
+        if not request["plain_text"] and part["temperature"][key[1]] == 0:
+            plain = outputs[(*key[:4], "none", 0)]
+            prompt = prompt_of(key[0], key[1], key[2])
+            request["difference"] = first_difference(targets[key[3]], prompt, plain, outputs[key])
     return {"environment": environment(), "requests": requests, "cells": cells_of(part, requests),
             "verify": verify_of(part, logs)}  # fmt: skip
 
@@ -362,7 +390,6 @@ def tuned(kind, target, batches):
 def keep(plan, **parts):
     """Put parts of the result into its file, beside what the other stages wrote for the same plan."""
     done = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
-    done = done if done.get("plan") == plan else {}
     facts = {name: part | {"environment": environment()} for name, part in parts.items()}
     data = done | {"schema": "specgain.quantization/1", "claims": CLAIMS, "plan": plan} | facts
     RESULT.write_text(json.dumps(data, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
@@ -372,6 +399,7 @@ def keep(plan, **parts):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stage", choices=["plan", "run", "texts", "heads"])
+    parser.add_argument("--only", choices=["tiny", "smollm2"], help="part of `run` to take again")
     parser.add_argument("--tokens", type=Path, help="tokens.npz of tools/train_pair.py; without it no head is trained on")
     parser.add_argument("--steps", type=int, help="training steps, instead of the planned number")
     parser.add_argument("--threads", type=int, default=2, help="of the stages without a clock")
@@ -383,8 +411,10 @@ def main():
     plan = json.loads(PLAN.read_text(encoding="utf-8"))
     if arguments.stage == "heads":
         heads(plan, arguments.tokens, arguments.steps)
+    elif arguments.stage == "run":
+        run(plan, arguments.only)
     else:
-        {"run": run, "texts": texts}[arguments.stage](plan)
+        texts(plan)
 
 
 if __name__ == "__main__":
