@@ -34,7 +34,7 @@ from specgain.lab.measure import environment, first_difference
 from specgain.lab.model import Cache, load
 from specgain.lab.pair import WEIGHTS, load_pair, load_prompts, weights_hash
 from specgain.lab.quality import judge
-from specgain.lab.quantize import Dynamic, Int8, divergence, rounded
+from specgain.lab.quantize import Dynamic, ExactInt8, Int8, divergence, rounded
 from specgain.lab.sampling import Sampling
 from specgain.lab.tensors import read_tensors
 
@@ -52,6 +52,7 @@ class Wide(Packed):
 
 KERNEL = {"fp32": None, "int8": Int8}
 LARGE = {"fp32": Wide, "int8": Int8}  # a plain step must not be slower than a pass over five positions
+INT8 = {"int8": Int8, "int8 exact": ExactInt8, "int8 dynamic": Dynamic}
 ROUNDED = {"fp32": None, "int8": Int8, "4 bits": rounded(4), "3 bits": rounded(3)}  # from fine to coarse
 SEED = 2029
 
@@ -84,12 +85,12 @@ def make_plan():
         "quality": {"domains": ["json", "func", "viet"], "prompts": 16, "new_tokens": 192},
         "heads": {
             "temperature": {"json": 0.0, "viet": 0.0, "prose": 1.0},
-            "prompts": 32,
-            "new_tokens": 64,
+            "prompts": 16,
+            "new_tokens": 48,
             "gamma": 4,
             "targets": list(ROUNDED),
             "trained_on": "4 bits",
-            "steps": 40,
+            "steps": 20,
         },
     }
 
@@ -226,10 +227,9 @@ def ledger(plain, both):
 
 def texts(plan):
     """Count the texts that are equal, and say how far a quantized reference is from the original and how good it is."""
-    part, names = plan["texts"], {"fp32": None, "int8": Int8, "int8 dynamic": Dynamic}
+    part, names = plan["texts"], {"fp32": None} | INT8
     pairs = {f: load_pair(["strong"], kernel=k, draft_kernel=k) for f, k in names.items()}
-    runs = [("fp32", "none"), ("fp32", "fp32"), ("fp32", "int8"), ("int8", "none"), ("int8", "fp32"), ("int8", "int8"),
-            ("int8 dynamic", "none"), ("int8 dynamic", "fp32")]  # fmt: skip
+    runs = [(target, draft) for target in names for draft in ("none", "fp32", "int8")]
     said, rows = {}, {d: load_prompts("test")[d][: part["prompts"]].tolist() for d in part["domains"]}
     for target, draft in runs:
         for domain, prompts in rows.items():
@@ -245,7 +245,23 @@ def texts(plan):
                                                     for i in range(part["prompts"])) for r in names}  # fmt: skip
         for t, d in runs
     ]
-    keep(plan, texts={"equal": equal, "quality": quality(plan["quality"])})
+    keep(plan, texts={"equal": equal, "smollm2": smollm2_texts(plan), "quality": quality(plan["quality"])})
+
+
+def smollm2_texts(plan):
+    """[{kernel, prompts, differ, logit_gaps}]: SmolLM2's plain texts against those with lookup, kernel by kernel."""
+    part, found = plan["smollm2"], []
+    for name, kernel in INT8.items():
+        model, gaps = load_smollm2(kernel=kernel), []
+        prompts = [model.chat(text) for text in workloads.prompts("copy")[: sum(part["prompts"].values())]]
+        for prompt in prompts:
+            said = [generate(model.model, [prompt], part["new_tokens"], draft, gamma).outputs[0].tokens
+                    for draft, gamma in ((None, 0), (Lookup(model.model.config.vocab), 4))]  # fmt: skip
+            if said[0] != said[1]:
+                gaps.append(first_difference(model.model, prompt, *said)["logit_gap"])
+        found.append({"kernel": name, "prompts": len(prompts), "differ": len(gaps), "logit_gaps": gaps})
+        print(found[-1], flush=True)
+    return found
 
 
 def quality(part):

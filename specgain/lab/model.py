@@ -76,7 +76,7 @@ class Place:
     end: int  # slots in use after the pass
     mask: torch.Tensor | None  # (batch, 1, n, end), True where a token may look; None: everywhere
     causal: bool = False  # the pass begins an empty cache: a plain triangle instead of a mask
-    mix: Callable = F.scaled_dot_product_attention
+    mix: Callable | None = None  # None: the model's own attention
 
     def pad(self, x):
         """Return x (tokens, …) as (batch, n, …), zeros where a row is shorter."""
@@ -171,6 +171,7 @@ class Model:
         self.config, self.dtype, self.device = config, dtype, torch.device(device)
         self.kernel = best_kernel(dtype, device) if kernel is None else kernel
         linear = KERNELS[self.kernel] if isinstance(self.kernel, str) else self.kernel
+        self.mix = getattr(linear, "mix", F.scaled_dot_product_attention)  # a kernel may bring its own attention
 
         def w(name):  # one tensor at a time: `weights` may be a mapping that reads each from its file when asked
             return weights[name].to(self.device, dtype).contiguous()
@@ -245,7 +246,7 @@ class Model:
             mixed = F.scaled_dot_product_attention(queries.flatten(1, 2), keys, values, is_causal=True)
         else:
             mask = place.mask if group == 1 or place.mask is None else place.mask.repeat(1, 1, group, 1)
-            mixed = place.mix(queries.flatten(2, 3), keys, values, attn_mask=mask)
+            mixed = (place.mix or self.mix)(queries.flatten(2, 3), keys, values, attn_mask=mask)
         mixed = mixed.view(batch, c.kv_heads, group, n, -1).permute(0, 3, 1, 2, 4).reshape(batch, n, -1)
         return place.unpad(mixed)
 

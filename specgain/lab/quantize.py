@@ -2,7 +2,9 @@
 
 A row of weights w becomes integers from −127 to 127 times one scale. `Int8` does the same to each row of activations, by
 that row alone. Products and sums of integers are exact in any order, so a row's result is the same bits, alone or among
-others: what verification computes in a wide pass is what plain decoding computes in a narrow one.
+others: what verification computes in a wide pass is what plain decoding computes in a narrow one. That holds for the
+whole model only if its attention keeps it: the last bit of a sum, which differs with the width of a pass, is enough to
+round an activation to the next of 127 steps. `ExactInt8` brings an attention without that difference.
 """
 
 import math
@@ -27,6 +29,14 @@ def quantize_rows(x, bits=8):
     return (x / scale).round_(), scale
 
 
+def exact_attention(queries, keys, values, attn_mask=None):
+    """Return attention (batch, heads, n, width) summed in float64: rounded back, it no longer depends on the pass."""
+    scores = queries.double() @ keys.double().transpose(-1, -2) / math.sqrt(queries.shape[-1])
+    if attn_mask is not None:
+        scores = scores.masked_fill(~attn_mask, -torch.inf)
+    return (scores.softmax(dim=-1) @ values.double()).to(queries.dtype)
+
+
 class Int8:
     """x ↦ x·Wᵀ with W in int8, a scale per row, and each row of x rounded to 8 bits by its own scale.
 
@@ -42,6 +52,12 @@ class Int8:
     def __call__(self, x):
         integers, scale = quantize_rows(x.float())
         return (self.product(integers) * scale * self.scale).to(self.dtype)
+
+
+class ExactInt8(Int8):
+    """`Int8` with `exact_attention`: the whole model is exact under speculation, at the price of a slower attention."""
+
+    mix = staticmethod(exact_attention)
 
 
 class Fbgemm:
@@ -142,7 +158,7 @@ class WeightOnly:
         return torch._weight_int8pack_mm(x.contiguous(), self.weight, self.scale)
 
 
-QUANTIZED = {"int8": Int8, "int8 dynamic": Dynamic, "int8 weight-only": WeightOnly}
+QUANTIZED = {"int8": Int8, "int8 exact": ExactInt8, "int8 dynamic": Dynamic, "int8 weight-only": WeightOnly}
 
 
 def rounded(bits):
