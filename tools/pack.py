@@ -7,6 +7,7 @@ wheel, and README.txt. The set-up cell of each lab uses the folder, so that noth
 unpacks the uploaded zip.
 """
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -36,10 +37,14 @@ On Colab: upload this zip to Colab's files, open a lab, and run its first cell.
 
 
 def wheel(folder):
-    """Build the package's wheel into a folder, without a network; return its path."""
+    """Build the package's wheel into a folder, from a copy of the sources and without a network; return its path."""
+    copy = folder / "sources"
+    shutil.copytree(ROOT / "specgain", copy / "specgain", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy2(ROOT / name, copy)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    subprocess.run([*command, "--wheel-dir", folder, ROOT], check=True)
-    return next(Path(folder).glob("*.whl"))
+    subprocess.run([*command, "--wheel-dir", folder, copy], check=True)
+    return next(folder.glob("*.whl"))
 
 
 def contents(folder):

@@ -33,26 +33,31 @@ METADATA = {
     "language_info": {"name": "python"},
 }
 
-SETUP_COLAB = '''\
-{mark}: on Colab this fetches the course and adds what is missing there; elsewhere it does nothing.
-import importlib.util, os, subprocess, sys
+SETUP = '''\
+{mark}: uses the course's folder around this notebook; on Colab it fetches the course.
+import glob, importlib.util, os, shutil, subprocess, sys
 
-if "google.colab" in sys.modules:
-    course = "/content/specgain"
-    if not os.path.isdir(course):
-        subprocess.run(["git", "clone", "-q", "--depth", "1", "-b", "{branch}", "{url}", course], check=True)
+if os.path.isfile("../specgain/__init__.py"):
+    sys.path.insert(0, os.path.abspath(".."))
+elif "google.colab" in sys.modules:
+    url, home = "{url}", "/content/specgain"
+    packed, wheels = glob.glob("/content/specgain-course*.zip"), glob.glob("/content/specgain-*.whl")
+    pip = [sys.executable, "-m", "pip", "install", "-q"]
+    if packed:  # from `make colab`, uploaded to Colab's files
+        shutil.unpack_archive(packed[0], home)
+    elif wheels:
+        subprocess.run([*pip, "--no-deps", wheels[0]], check=True)
+    elif url and not os.path.isdir(home):
+        subprocess.run(["git", "clone", "-q", "--depth", "1", "-b", "{branch}", url, home], check=True)
+    elif not url:
+        raise RuntimeError("upload specgain-course.zip (`make colab` writes it) to Colab's files and run this cell again")
     missing = [name for name in ("tokenizers", "safetensors") if importlib.util.find_spec(name) is None]
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "jupyterquiz{quiz_pin}", *missing], check=True)
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "-e", course], check=True)
-    sys.path.insert(0, course)
-    os.chdir(course + "/{folder}")
-'''
-SETUP_NOWHERE = '''\
-{mark}: this copy of the course names no repository yet, so Colab has nowhere to fetch it from.
-import sys
-
-if "google.colab" in sys.modules:
-    raise RuntimeError("set repository.url in _config.yml, run `make sync`, and open the notebook from that repository")
+    missing += ["jupyterquiz{quiz_pin}"] if importlib.util.find_spec("jupyterquiz") is None else []
+    if missing:
+        subprocess.run([*pip, *missing])
+    if os.path.isdir(home):
+        sys.path.insert(0, home)
+        os.chdir(home + "/{folder}")
 '''
 
 
@@ -72,8 +77,7 @@ def setup_source(folder):
     where = addresses()
     pins = (ROOT / "requirements.txt").read_text(encoding="utf-8")
     quiz_pin = re.search(r"^jupyterquiz(==\S+)$", pins, re.MULTILINE).group(1)
-    template = SETUP_COLAB if where["url"] else SETUP_NOWHERE
-    return template.format(mark=SETUP_MARK, quiz_pin=quiz_pin, folder=folder, **where).rstrip("\n")
+    return SETUP.format(mark=SETUP_MARK, quiz_pin=quiz_pin, folder=folder, **where).rstrip("\n")
 
 
 def readme():
