@@ -5,7 +5,7 @@ NumPy, not torch. Times are seconds in memory and milliseconds (`_ms`) in JSON.
 """
 
 from collections import Counter
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
@@ -88,37 +88,70 @@ class Cost:
 
         Rounds that fewer requests shared than the most do not count.
         """
-        samples, rows = {}, rows_of(log)
-        for request in log.requests:
-            full = False
-            for drafted, accepted, t_draft, t_verify, t_other, batch in _rounds(request):
-                if drafted == request.gamma and batch == rows:
-                    draft = "draft_after_acceptance" if full else "draft_after_rejection"
-                    for part, seconds in ((draft, t_draft), ("verify", t_verify), ("other", t_other)):
-                        samples.setdefault(part, {}).setdefault(drafted, []).append(seconds)
-                full = drafted == accepted > 0
-        return cls._from_samples(samples, source, rows)
+        rows = rows_of(log)
+        sums = sum((_phase_sums(request, rows) for request in log.requests), _Sums())
+        return cls._from_means(sums.means(), source, rows)
 
     @classmethod
     def resampled(cls, log, count=200, seed=0):
         """Return `count` Costs of logs whose prompts were drawn anew with repetition: how far the mean may be off."""
-        by_prompt, rng = {}, np.random.default_rng(seed)
+        by_prompt, rows = {}, rows_of(log)
         for request in log.requests:
-            by_prompt.setdefault((request.prompt, request.repeat), []).append(request)
+            key = request.prompt, request.repeat
+            by_prompt[key] = by_prompt.get(key, _Sums()) + _phase_sums(request, rows)
         groups = list(by_prompt.values())
-        draws = rng.integers(len(groups), size=(count, len(groups)))
-        return [cls.from_log(replace(log, requests=[r for i in row for r in groups[i]])) for row in draws]
+        names = sorted({name for group in groups for name in group.seconds})
+        seconds, counts = (
+            np.array([[getattr(group, what).get(name, 0) for name in names] for group in groups])
+            for what in ("seconds", "counts")
+        )
+        drawn = np.random.default_rng(seed).multinomial(len(groups), np.full(len(groups), 1 / len(groups)), count)
+        costs = []
+        for total, rounds in zip(drawn @ seconds, drawn @ counts, strict=True):
+            means = {name: s / n for name, s, n in zip(names, total, rounds, strict=True) if n}
+            costs.append(cls._from_means(means, "resampled", rows))
+        return costs
 
     @classmethod
-    def _from_samples(cls, samples, source, rows):
-        means = {p: {g: float(np.mean(v)) for g, v in samples.get(p, {}).items()} for p in PARTS}
+    def _from_means(cls, found, source, rows):
+        """Return the Cost of {(part, γ): mean seconds}; a case that never came up costs what the other one costs."""
+        means = {part: {g: float(mean) for (p, g), mean in found.items() if p == part} for part in PARTS}
         if 0 not in means["verify"]:
             raise ValueError("the record holds no plain decoding; add an arm with gamma = 0")
         after, before = means["draft_after_acceptance"], means["draft_after_rejection"]
-        means["draft_after_acceptance"] = before | after  # a case that never came up costs what the other one costs
-        means["draft_after_rejection"] = after | before
+        means["draft_after_acceptance"], means["draft_after_rejection"] = before | after, after | before
         t_decode = before[0] + means["verify"][0] + means["other"][0]
         return cls(t_decode, *(Table(means[part]) for part in PARTS), source, rows)
+
+
+@dataclass
+class _Sums:
+    """Seconds and number of rounds by (part, γ)."""
+
+    seconds: Counter = field(default_factory=Counter)
+    counts: Counter = field(default_factory=Counter)
+
+    def __add__(self, other):
+        seconds, counts = Counter(self.seconds), Counter(self.counts)
+        seconds.update(other.seconds)
+        counts.update(other.counts)
+        return _Sums(seconds, counts)
+
+    def means(self):
+        return {name: seconds / self.counts[name] for name, seconds in self.seconds.items()}
+
+
+def _phase_sums(request, rows):
+    """The `_Sums` of a request's rounds that offered its full γ and were shared by `rows` requests."""
+    sums, full = _Sums(), False
+    for drafted, accepted, t_draft, t_verify, t_other, batch in _rounds(request):
+        if drafted == request.gamma and batch == rows:
+            draft = "draft_after_acceptance" if full else "draft_after_rejection"
+            for part, seconds in ((draft, t_draft), ("verify", t_verify), ("other", t_other)):
+                sums.seconds[part, drafted] += seconds
+                sums.counts[part, drafted] += 1
+        full = drafted == accepted > 0
+    return sums
 
 
 def kinds_of(rounds):
