@@ -89,7 +89,7 @@ def make_plan():
             "new_tokens": 48,
             "gamma": 4,
             "targets": list(ROUNDED),
-            "trained_on": "4 bits",
+            "trained_on": "3 bits",
             "steps": 20,
         },
     }
@@ -241,8 +241,12 @@ def texts(plan):
         print(target, draft, flush=True)
     equal = [
         {"target": t, "draft": d, "texts": part["prompts"] * len(rows)}
-        | {f"equal_to_{r.replace(' ', '_')}": sum(said[t, d, x, i] == said[r, "none", x, i] for x in rows
-                                                    for i in range(part["prompts"])) for r in names}  # fmt: skip
+        | {
+            f"equal_to_{r.replace(' ', '_')}": sum(
+                said[t, d, x, i] == said[r, "none", x, i] for x in rows for i in range(part["prompts"])
+            )
+            for r in names
+        }  # fmt: skip
         for t, d in runs
     ]
     keep(plan, texts={"equal": equal, "smollm2": smollm2_texts(plan), "quality": quality(plan["quality"])})
@@ -416,7 +420,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stage", choices=["plan", "run", "texts", "heads"])
     parser.add_argument("--only", choices=["tiny", "smollm2"], help="part of `run` to take again")
-    parser.add_argument("--tokens", type=Path, help="tokens.npz of tools/train_pair.py; without it no head is trained on")
+    parser.add_argument(
+        "--tokens", type=Path, help="tokens.npz of tools/train_pair.py; without it no head is trained on"
+    )
     parser.add_argument("--steps", type=int, help="training steps, instead of the planned number")
     parser.add_argument("--threads", type=int, default=2, help="of the stages without a clock")
     arguments = parser.parse_args()
