@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from specgain.acceptance import Acceptance
+from specgain.control import Controller
 from specgain.lab import measure
 from specgain.lab.drafts import NAMES, Bigram, Lookup, Scripted, Suffix, make_draft
 from specgain.lab.drafts.bigram import count
@@ -215,7 +216,7 @@ def test_k_follows_the_dialled_law_exactly(target):
     assert shares.tolist() == list(Acceptance(conditional).pmf(gamma))
 
 
-class Once:
+class Once(Controller):
     """A controller that speculates in the first round of each request only."""
 
     def __init__(self, length):

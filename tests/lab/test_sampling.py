@@ -14,6 +14,7 @@ import pytest
 import torch
 from scipy import stats
 
+from specgain.control import Controller
 from specgain.lab import measure, sampling
 from specgain.lab.drafts import Bigram, Lookup, Suffix
 from specgain.lab.loop import ModelDraft, generate
@@ -207,15 +208,12 @@ def joint_law(target, sampling):
     return probs.gather(2, texts[:, :, None])[:, :, 0].prod(dim=1).numpy()
 
 
-class Mixed:
+class Mixed(Controller):
     """Lengths that differ from request to request and round to round."""
 
     def gamma(self, batch_size, request):
         self.asked = getattr(self, "asked", 0) + 1
         return (3, 0, 1, 2)[self.asked % 4]
-
-    def observe(self, request, drafted, accepted):
-        pass
 
 
 TABLE = [2, 0, 4, 1, 3]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from specgain.control import Controller
 from specgain.lab.drafts import Bigram, Lookup, Scripted, Suffix
 from specgain.lab.loop import ModelDraft, Stop, generate
 from specgain.lab.model import Cache
@@ -66,7 +67,7 @@ def ended(prompt, tokens, max_tokens, eos, strings):
     return tokens[:max_tokens], "length"
 
 
-class Lengths:
+class Lengths(Controller):
     """A controller that goes through a list of lengths as it is asked."""
 
     def __init__(self, lengths):
