@@ -37,7 +37,9 @@ def four_runs(cells, note=""):
         for key, label, colour, marker, shift in rows:
             (low, high), y = cell[f"{key}_interval"], -place + shift
             told = key == "product"
-            ax.plot([low, high], [y, y], color=colour, linewidth=1.1, linestyle=PREDICTION["linestyle"] if told else "-")
+            ax.plot(
+                [low, high], [y, y], color=colour, linewidth=1.1, linestyle=PREDICTION["linestyle"] if told else "-"
+            )
             ax.plot(cell[key], y, marker, color=colour, markersize=4.6, markerfacecolor=PAPER if told else colour)
             if place == 0:
                 ax.annotate(label, (high, y), (5, 0), textcoords="offset points", va="center", color=colour, size=7.5)

@@ -24,6 +24,7 @@ if any(find_spec(name) is None for name in ("torch", "tokenizers", "safetensors"
         "test_sampling.py",
         "test_truncation.py",
         "test_workloads.py",
+        "test_quantization.py",
     ]
 else:
     import torch

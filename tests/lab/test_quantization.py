@@ -1,0 +1,107 @@
+"""The committed measurement of quantization and speculation: planned, consistent with itself, and what chapter 6 says."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from specgain import gain
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tools"))
+FOLDER = ROOT / "notebooks" / "measurements" / "cpu-2core"
+RESULT, PLAN = (json.loads((FOLDER / f"quantization{x}.json").read_text(encoding="utf-8")) for x in ("", "-plan"))
+
+
+@pytest.fixture(scope="module")
+def tool():
+    import measure_quantization
+
+    return measure_quantization
+
+
+def test_the_measurement_is_the_planned_one(tool):
+    assert RESULT["plan"] == PLAN == tool.make_plan()
+
+
+@pytest.mark.parametrize("part", ["tiny", "smollm2"])
+def test_cells_follow_from_the_requests(tool, part):
+    stored = RESULT["time"][part]
+    assert stored["cells"] == tool.cells_of(PLAN[part], stored["requests"])
+    for c in stored["cells"]:
+        assert c["product"] == pytest.approx(c["quantized"] * c["speculative"])
+        assert c["both_over_product"] == pytest.approx(c["both"] / c["product"])
+        for name in tool.STATISTICS:
+            low, high = c[f"{name}_interval"]
+            assert low <= c[name] <= high
+
+
+def test_every_greedy_text_is_its_targets_own():
+    for part in ("tiny", "smollm2"):
+        greedy = [r for r in RESULT["time"][part]["requests"] if PLAN[part]["temperature"][r["domain"]] == 0]
+        assert greedy and all(r["plain_text"] for r in greedy)
+
+
+@pytest.mark.claims("C6.1")
+def test_the_target_decides_and_a_shared_scale_does_not_stay_exact():
+    equal = {(r["target"], r["draft"]): r for r in RESULT["texts"]["equal"]}
+    for (target, _), row in equal.items():
+        if target in ("fp32", "int8"):
+            assert row[f"equal_to_{target}"] == row["texts"]
+            assert row["equal_to_int8" if target == "fp32" else "equal_to_fp32"] < row["texts"]
+    dynamic = equal["int8 dynamic", "fp32"]
+    assert dynamic["equal_to_int8_dynamic"] < dynamic["texts"]
+
+
+def test_fewer_bits_are_further_away():
+    found = RESULT["texts"]["quality"]
+    kl = [found[name]["kl"] for name in ("fp32", "int8", "4 bits", "3 bits")]
+    assert kl == sorted(kl) and kl[0] == 0 < kl[1]
+
+
+def test_lengths_of_heads_follow_from_their_requests():
+    for c in RESULT["heads"]["cells"]:
+        tokens, rounds = (sum(pair[i] for pair in c["by_request"]) for i in (0, 1))
+        assert c["committed_length"] == pytest.approx(tokens / rounds)
+        assert c["interval"][0] <= c["committed_length"] <= c["interval"][1]
+
+
+@pytest.mark.claims("C6.1")
+def test_small_run_of_the_tool(tool):
+    """Two prompts of eight tokens: the four runs, their texts, and the ledger's identity."""
+    pairs = {f: tool.load_pair(["strong"], kernel=k, draft_kernel=k) for f, k in tool.KERNEL.items()}
+    part = PLAN["tiny"] | {
+        "temperature": {"viet": 0.0},
+        "prompts": {"calibration": 1, "test": 2},
+        "repeats": 1,
+        "new_tokens": 8,
+    }
+    prompts = tool.load_prompts("test")["viet"]
+    out = tool.timed(part, {f: p.target for f, p in pairs.items()}, {f: p.drafts["strong"] for f, p in pairs.items()},
+                     lambda which, domain, i: prompts[i].tolist())  # fmt: skip
+    assert len(out["requests"]) == 3 * 2 * len(part["arms"]) and all(r["plain_text"] for r in out["requests"])
+    assert len(out["cells"]) == len(part["arms"]) - 1
+    plain, both = ([r for r in out["requests"] if r["set"] == "calibration" and (r["target"], r["draft"], r["gamma"]) == key]
+                   for key in (("fp32", "none", 0), ("int8", "fp32", 4)))  # fmt: skip
+    rounds, tokens = both[0]["rounds"], both[0]["tokens"]
+    expected = gain.speedup(tokens / rounds, plain[0]["time_ms"] / plain[0]["tokens"], both[0]["time_ms"] / rounds)
+    assert tool.ledger(plain, both) == pytest.approx(expected)
+
+
+def test_borrowed_features_are_those_of_the_other_model(tool):
+    """With the original as its own source nothing changes; with a coarse target the head reads other numbers."""
+    import torch
+
+    original = tool.load(tool.WEIGHTS / "target.safetensors")
+    coarse = tool.load(tool.WEIGHTS / "target.safetensors", kernel=tool.rounded(3))
+    prompt = tool.load_prompts("test")["viet"][0].tolist()
+    seen = {}
+    for name, target in (("own", tool.Tapped(coarse)), ("borrowed", tool.Borrowed(coarse, original)),
+                         ("original", tool.Tapped(original))):  # fmt: skip
+        text = tool.generate(target, [prompt], 8, tool.load_head("eagle", target), 3).outputs[0].tokens
+        seen[name] = text, target.features[0, : len(prompt) - 1].clone()
+    assert seen["own"][0] == seen["borrowed"][0]  # the verifier is the same
+    assert torch.equal(seen["borrowed"][1], seen["original"][1]) and not torch.equal(
+        seen["own"][1], seen["original"][1]
+    )
