@@ -30,8 +30,8 @@ KEYS_STYLE = "body { font: 1rem/1.5 sans-serif; max-width: 50rem; margin: 2rem a
 SLIDES_STYLE = """
 body { margin: 0; font: 1.2rem/1.4 sans-serif; color: #1a1a1a; background: #ffffff }
 h1, section { box-sizing: border-box; height: 100vh; margin: 0; padding: 4vh 5vw; display: flex; flex-direction: column; justify-content: center }
-section h2 { margin: 0 0 2vh } section img, section svg { flex: 1 1 auto; min-height: 0; max-width: 100%; object-fit: contain }
-section p { margin: 2vh 0 0; font-size: 1rem }
+section h2 { margin: 0 0 2vh } section > p { margin: 2vh 0 0; font-size: 1rem }
+section > div { overflow: hidden } section img, section .sg-figure svg { display: block; width: 100%; max-width: none; max-height: 68vh; margin: auto }
 @page { size: 254mm 143mm; margin: 0 } @media print { h1, section { height: 143mm; break-after: page; break-inside: avoid } }
 """
 SLIDES_SCRIPT = """<script>
@@ -81,27 +81,27 @@ def keys():
 # --- slides ---------------------------------------------------------------------------------------------------------
 
 
-def embedded(image, folder):
-    """Return an image's tag with its file inside it and its description kept."""
-    path = folder / image["src"]
-    kind = mimetypes.guess_type(path.name)[0]
-    data = base64.b64encode(path.read_bytes()).decode("ascii")
-    return f'<img alt="{html.escape(image.get("alt", ""))}" src="data:{kind};base64,{data}">'
+def embed_images(figure, folder):
+    """Put the files of a figure's images into the figure itself."""
+    for image in figure.select("img"):
+        path = folder / image["src"]
+        if not image["src"].startswith(("http", "data:")) and path.exists():
+            data = base64.b64encode(path.read_bytes()).decode("ascii")
+            image["src"] = f"data:{mimetypes.guess_type(path.name)[0]};base64,{data}"
 
 
 def slides(path):
-    """Return (title, list of slides) of a built page: heading, figure, first sentence of its caption."""
+    """Return (title, list of slides) of a built page: for each figure its heading, the figure and its caption."""
     soup = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser").select_one("article")
     for anchor in soup.select("a.headerlink"):
         anchor.decompose()
     found = []
-    for image in soup.select("img"):
-        if image["src"].startswith(("http", "data:")) or not (path.parent / image["src"]).exists():
-            continue
-        heading = image.find_previous(["h1", "h2", "h3"]).get_text(" ", strip=True)
-        caption = getattr(image.find_parent("figure"), "figcaption", None)
-        about = re.sub(r"\s+", " ", caption.get_text(" ", strip=True)) if caption else ""
-        found.append(f"<section><h2>{html.escape(heading)}</h2>{embedded(image, path.parent)}<p>{html.escape(about)}</p></section>")
+    for figure in soup.select("figure"):
+        heading = figure.find_previous(["h1", "h2", "h3"]).get_text(" ", strip=True)
+        caption = figure.figcaption.extract().get_text(" ", strip=True) if figure.figcaption else ""
+        embed_images(figure, path.parent)
+        about = html.escape(re.sub(r"\s+", " ", caption))
+        found.append(f"<section><h2>{html.escape(heading)}</h2><div>{figure.decode_contents()}</div><p>{about}</p></section>")
     return soup.select_one("h1").get_text(" ", strip=True), found
 
 
