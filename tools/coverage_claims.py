@@ -40,8 +40,8 @@ def front_matter_list(text, key):
 def pages(root):
     """Return {page: text} of the published pages, those in _toc.yml."""
     names = re.findall(r"(?:root|file):\s*(\S+)", (root / "_toc.yml").read_text(encoding="utf-8"))
-    paths = [root / f"{name}.md" for name in names]
-    return {path.stem: path.read_text(encoding="utf-8") for path in paths if path.exists()}
+    paths = {name.removeprefix("book/"): root / f"{name}.md" for name in names}
+    return {name: path.read_text(encoding="utf-8") for name, path in paths.items() if path.exists()}
 
 
 def literals(node):
