@@ -28,29 +28,29 @@ def four_runs(cells, note=""):
     drawing, said = Drawing(0.9 + 0.42 * len(some(cells, "cells")), note), []
     ax = drawing.subplots()
     rows = (
-        ("quantized", "quantized", DRAFT, "s", 0.24),
-        ("speculative", "speculative", VERIFY, "D", 0.08),
-        ("product", "their product ○", GAIN, "o", -0.08),
-        ("both", "both ●", GAIN, "o", -0.24),
+        ("quantized", "■ quantized", DRAFT, "s", 0.24),
+        ("speculative", "◆ speculative", VERIFY, "D", 0.08),
+        ("product", "○ their product", GAIN, "o", -0.08),
+        ("both", "● both together", GAIN, "o", -0.24),
     )
     for place, (name, cell) in enumerate(cells.items()):
-        for key, label, colour, marker, shift in rows:
+        for key, _, colour, marker, shift in rows:
             (low, high), y = cell[f"{key}_interval"], -place + shift
             told = key == "product"
             ax.plot(
                 [low, high], [y, y], color=colour, linewidth=1.1, linestyle=PREDICTION["linestyle"] if told else "-"
             )
             ax.plot(cell[key], y, marker, color=colour, markersize=4.6, markerfacecolor=PAPER if told else colour)
-            if place == 0:
-                ax.annotate(label, (high, y), (5, 0), textcoords="offset points", va="center", color=colour, size=7.5)
         said.append(
             f"{name}: quantized {cell['quantized']:.2f}, speculative {cell['speculative']:.2f}, "
             f"product {cell['product']:.2f}, both {cell['both']:.2f}"
         )
+    for line, (_, label, colour, *_) in enumerate(reversed(rows)):
+        ax.annotate(label, (0.98, 0), (0, 6 + 12 * line), "axes fraction", "offset points", ha="right", color=colour)
     ax.axvline(1, color=INK, linewidth=0.8)
+    label_axes(ax, "speedup S over plain, unquantized (×)", "", None)
     ax.set_yticks([-i for i in range(len(cells))], list(cells))
     ax.tick_params(axis="y", length=0)
-    label_axes(ax, "speedup S over plain, unquantized (×)", "", None)
     ax.grid(axis="x")
     ax.set_xlim(left=0)
     drawing.alt = f"Gains alone, their product, and both together. {'; '.join(said)}."
@@ -96,7 +96,7 @@ def feature_shift(cells, domain, note=""):
                                              if c["features"] != "original"))  # fmt: skip
         label_axes(ax, "", "E[L] (tokens)" if draft in drafts[::3] else "", None, draft)
         ax.set_xticks(range(len(targets)), targets, rotation=40, ha="right", size=7)
-        ax.set_xlabel("precision of the target (bits)", size=7.5)
+        ax.set_xlabel("target (bits)", size=7.5)
     for ax in panels[len(drafts) :]:
         ax.remove()
     drawing.alt = f"Mean committed length on {domain} by the precision of the target. {'; '.join(said)}."
