@@ -236,9 +236,23 @@ def rest_of(cell):
     return [nbformat.v4.new_markdown_cell("".join(cell.source.split("\n\n", 1)[1:]))]
 
 
+BADGE = re.compile(r"\n\n\[!\[Open in Colab\][^\n]*")
+
+
+def badge(name):
+    """Return the line that opens a lab in Colab; "" while the repository's address is a placeholder."""
+    where = addresses()
+    if not where["url"]:
+        return ""
+    page = f"colab.research.google.com/github/{where['url'].split('/', 3)[3]}/blob/{where['branch']}/notebooks/{name}"
+    return f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://{page})"
+
+
 def lab(path):
-    """Return the text of a lab notebook with its set-up cell written anew (the cell that starts with the mark)."""
+    """Return the text of a lab notebook with its badge and its set-up cell (it starts with the mark) written anew."""
     notebook = nbformat.read(path, as_version=4)
+    title, *rest = BADGE.sub("", notebook.cells[0].source).split("\n\n", 1)
+    notebook.cells[0].source = "\n\n".join([part for part in (title, badge(path.name)) if part] + rest)
     for cell in notebook.cells:
         if cell.source.startswith(SETUP_MARK):
             cell.source = setup_source("notebooks")

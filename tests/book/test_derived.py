@@ -222,3 +222,13 @@ def test_it_needs_the_standard_library_only():
         [sys.executable, "-I", "-S", ROOT / "tools" / "coverage_claims.py"], capture_output=True, text=True, timeout=20
     )
     assert re.fullmatch(r"\d+/40 claims, \d+/10 objectives", run.stdout.strip().split("\n")[-1]), run.stderr
+
+
+@pytest.mark.parametrize("address", ["", "https://github.com/someone/specgain"])
+def test_a_lab_has_one_badge_where_the_repository_is_known(monkeypatch, address):
+    sync = tool("sync")
+    path = ROOT / "notebooks" / "02-acceptance.ipynb"
+    monkeypatch.setattr(sync, "addresses", lambda: {"url": address, "branch": "main", "book": ""})
+    title = nbformat.reads(sync.lab(path), as_version=4).cells[0].source
+    assert title.count("github/someone/specgain/blob/main/notebooks/02-acceptance.ipynb") == bool(address)
+    assert title.startswith("# Lab 2.") and sync.BADGE.sub("", title) == sync.BADGE.sub("", sync.BADGE.sub("", title))
