@@ -410,7 +410,8 @@ def tuned(kind, target, batches):
 def keep(plan, **parts):
     """Put parts of the result into its file, beside what the other stages wrote for the same plan."""
     done = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
-    facts = {name: part | {"environment": environment()} for name, part in parts.items()}
+    here = environment()
+    facts = {name: part | {"environment": here} for name, part in parts.items()} | {"environment": here}
     data = done | {"schema": "specgain.quantization/1", "claims": CLAIMS, "plan": plan} | facts
     RESULT.write_text(json.dumps(data, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
     print(f"wrote {', '.join(parts)}, {RESULT.stat().st_size / 1e3:.0f} kB, {datetime.now(UTC):%H:%M}", flush=True)
