@@ -388,6 +388,8 @@ like code or English in the two natural ones.
   its distribution (KL divergence). `weak` is the draft after {weak} steps, `middle` after {middle}, `strong` after
   {strong} steps of the same run. One shape, so one cost per step: only their acceptance differs.
 - **Bigram table**: the commonest successor of every token, counted over the training text in the same mixture.
+- **Heads**: `head-*.safetensors` read the target's features (`specgain/lab/heads.py`). They were trained on this very
+  target by `tools/train_heads.py`, 600 steps each, and bear its hash.
 - **Tokenizer**: byte-level BPE, 2,048 tokens; token 0 ends a document.
 - **Prompts**: per domain two disjoint sets of {prompts} prompts with 64 tokens, `calibration` and `test`, from the hold-out.
 

@@ -58,7 +58,7 @@ def problems(data, name="measurement"):
     found = _environment_problems(environment, name)
     claims = data.get("claims", [])
     if not isinstance(claims, list) or not all(re.fullmatch(r"C\d\.\d+", str(claim)) for claim in claims):
-        found.append(f"{name}: claims = {claims!r} must be a list of the course's ids, such as [\"C2.6\"]")
+        found.append(f'{name}: claims = {claims!r} must be a list of the course\'s ids, such as ["C2.6"]')
     if any(not math.isfinite(number) for number in _numbers(data)):
         found.append(f"{name} holds a number that is not finite; a value that is not known is null")
     if str(data.get("schema", "")).startswith("specgain.roundlog/"):

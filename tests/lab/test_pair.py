@@ -22,7 +22,7 @@ def pair():
     return load_pair()
 
 
-def test_everything_together_stays_below_ten_megabytes():
+def test_everything_together_stays_below_seventeen_megabytes():
     assert sum(path.stat().st_size for path in WEIGHTS.iterdir()) < 17e6
 
 

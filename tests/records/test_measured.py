@@ -66,4 +66,6 @@ def test_a_new_file_appears_in_the_inventory_by_itself(tmp_path):
     (tmp_path / "tools").mkdir()
     (tmp_path / "tools" / "time_it.py").write_text('write("timing.json")')
     found = {m.path.stem: m for m in inventory(tmp_path)}
-    assert found["rounds"].reproduce == "specgain measure run" and found["timing"].reproduce == "python tools/time_it.py"
+    assert (
+        found["rounds"].reproduce == "specgain measure run" and found["timing"].reproduce == "python tools/time_it.py"
+    )
