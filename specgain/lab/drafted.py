@@ -15,6 +15,7 @@ from specgain.lab.model import Cache
 from specgain.lab.pair import DOMAINS, load_pair
 
 SCHEMA = "specgain.drafted/1"
+REPRODUCE = "python -m specgain.lab.drafted notebooks/measurements/cpu-2core/drafted.json"
 LONGEST = 8  # candidates written at each position
 
 
@@ -39,7 +40,7 @@ def record_drafts(pair, prompts=64, sure=24, domains=DOMAINS, new_tokens=64, lon
             for name, draft in pair.drafts.items()
         }
     setup = {"prompt_set": prompt_set, "prompts": prompts, "sure": sure, "new_tokens": new_tokens, "longest": longest}
-    return {"schema": SCHEMA, "claims": ["C3.2", "C3.4"], "environment": environment(pair), "setup": setup,
+    return {"schema": SCHEMA, "claims": ["C3.2", "C3.4"], "reproduce": REPRODUCE, "environment": environment(pair), "setup": setup,
             "domains": entries}  # fmt: skip
 
 
