@@ -277,7 +277,8 @@ weights = sum(w.numel() * 4 for layer in m.layers for w in (layer[0], layer[3]))
 weights += sum(k.weight.numel() * 4 for layer in m.layers for k in (layer[1], layer[2], layer[4], layer[5]))
 packed = weights if m.kernel == "packed" else 0
 kv, out = 2 * cache.keys.numel() * 4, 64 * m.config.vocab * 4
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+with open("/proc/self/status") as file:  # ru_maxrss would count what the parent held when it forked
+    peak = next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
 print(json.dumps({"allowed": weights + packed + kv + out, "used": peak - before}))
 """
 
