@@ -6,23 +6,17 @@ Takes about five minutes; let the machine be idle. It writes notebooks/measureme
 """
 
 import json
-from pathlib import Path
 
 import torch
+from measure_round_timing import FOLDER, show, write
 
 from specgain.lab.family import family
-
-PATH = Path(__file__).resolve().parent.parent / "notebooks" / "measurements" / "cpu-2core" / "family.json"
-
-
-def show(done, total, text):
-    print(f"\r{text} {done}/{total}     ", end="" if done < total else "\n", flush=True)
 
 
 def main():
     torch.set_num_threads(1)
     result = {"claims": ["C3.2", "C3.5"]} | family(progress=show)
-    PATH.write_text(json.dumps(result, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+    write(FOLDER / "family.json", result)
     print(json.dumps(result["summary"]), len(result["different_output"]))
 
 

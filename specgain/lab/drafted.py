@@ -10,9 +10,10 @@ import sys
 import numpy as np
 import torch
 
-from specgain.lab.measure import environment
+from specgain.lab.measure import continuations, environment
 from specgain.lab.model import Cache
 from specgain.lab.pair import DOMAINS, load_pair
+from specgain.lab.sampling import GREEDY
 
 SCHEMA = "specgain.drafted/1"
 REPRODUCE = "python -m specgain.lab.drafted notebooks/measurements/cpu-2core/drafted.json"
@@ -31,7 +32,7 @@ def record_drafts(pair, prompts=64, sure=24, domains=DOMAINS, new_tokens=64, lon
     tokens, entries = pair.prompts(prompt_set), {}
     for domain in domains:
         context = [torch.from_numpy(row.astype(np.int64)) for row in tokens[domain][:prompts]]
-        texts = [_greedy(pair.target, row, new_tokens) for row in context]
+        texts = [continuations(pair.target, row[None], new_tokens, GREEDY)[0] for row in context]
         entries[domain] = {
             name: [
                 _along(draft.model, prompt, text, longest if i < sure else 1)
@@ -42,15 +43,6 @@ def record_drafts(pair, prompts=64, sure=24, domains=DOMAINS, new_tokens=64, lon
     setup = {"prompt_set": prompt_set, "prompts": prompts, "sure": sure, "new_tokens": new_tokens, "longest": longest}
     return {"schema": SCHEMA, "claims": ["C3.2", "C3.4"], "reproduce": REPRODUCE, "environment": environment(pair), "setup": setup,
             "domains": entries}  # fmt: skip
-
-
-def _greedy(model, prompt, new_tokens):
-    """Return the greedy continuation (new_tokens,) of one prompt."""
-    cache, step, text = Cache(model, 1, len(prompt) + new_tokens), prompt[None], []
-    for _ in range(new_tokens):
-        step = model(step, cache)[:, -1:].argmax(dim=-1)
-        text.append(step[0])
-    return torch.cat(text)
 
 
 def _along(draft, prompt, text, longest):

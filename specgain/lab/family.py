@@ -4,6 +4,8 @@ Cost and acceptance come from the calibration prompts, in the running loop; the 
 take turns prompt by prompt, all methods in turn inside.
 """
 
+from dataclasses import replace
+
 from specgain import acceptance
 from specgain.lab.drafts import Bigram
 from specgain.lab.measure import environment, request_totals, run_rounds
@@ -64,8 +66,7 @@ def held(logs, domain, method, gammas):
         own = calibration.select(arm=method, gamma=gamma)
         if not own.requests:
             continue  # a tree has one size
-        steps = calibration.select(arm="plain").requests + own.requests
-        cost = Cost.from_log(type(own)(own.environment, own.setup, steps))
+        cost = Cost.from_log(replace(own, requests=calibration.select(arm="plain").requests + own.requests))
         agreement = [_string(request) for request in own.requests]
         record = {"domains": {domain: {"agreement": {method: agreement}}}}
         cells += predict(cost, record, (gamma,), test)

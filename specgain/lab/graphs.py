@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 
 from specgain import _checks
-from specgain.lab.loop import Round, _finished, check_request
+from specgain.lab.loop import Round, check_request, finished
 from specgain.lab.model import Cache, Place
 from specgain.lab.sampling import GREEDY
 
@@ -158,7 +158,7 @@ class GraphLoop:
             active = [row for row in active if room[row]]
         texts = [row[:n] for row, n in zip(self.text.tolist(), lengths, strict=False)]
         finish = ["stop" if text[-1] == self.eos and self.eos is not None else "length" for text in texts]
-        return _finished(prompts, dict(enumerate(zip(texts, finish, strict=True))), rounds, gamma)
+        return finished(prompts, dict(enumerate(zip(texts, finish, strict=True))), rounds, gamma)
 
     @torch.inference_mode()
     def start(self, prompts, max_tokens):

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from specgain.lab.loop import Proposal
+from specgain.lab.loop import Proposal, spread
 from specgain.lab.model import Cache, Config, Model, WeightsError
 from specgain.lab.pair import WEIGHTS, sha256
 from specgain.lab.sampling import GREEDY
@@ -111,7 +111,7 @@ class EagleHead(Head):
         for i in range(max(wanted)):
             chosen, q = sampling.choose(self.model.logits(last), rng)
             tokens[rows, i] = chosen.cpu()
-            probs.append(q if q is None else _spread(q, rows, len(wanted)))
+            probs.append(q if q is None else spread(q, rows, len(wanted)))
             going = [k for k, r in enumerate(rows) if wanted[r] > i + 1]
             rows = [rows[k] for k in going]
             if rows:
@@ -135,7 +135,7 @@ class _OnePass(Head):
         chosen, q = sampling.choose(self.model.logits(x), rng)
         tokens = torch.zeros(len(wanted), n, dtype=torch.long)
         tokens[rows] = chosen.view(len(rows), n).cpu()
-        return Proposal(tokens, wanted, q if q is None else _spread(q.view(len(rows), n, -1), rows, len(wanted)))
+        return Proposal(tokens, wanted, q if q is None else spread(q.view(len(rows), n, -1), rows, len(wanted)))
 
 
 class MultiHead(_OnePass):
@@ -177,7 +177,7 @@ class BlockHead(_OnePass):
     def _outputs(self, last, rows, n):
         shape = torch.zeros(len(self.true), n, dtype=torch.long, device=self.model.device)
         x = (last[:, None] + self.extra["places"][:n]).flatten(0, 1)
-        whole = _spread(x.view(len(rows), n, -1), rows, len(self.true)).flatten(0, 1)
+        whole = spread(x.view(len(rows), n, -1), rows, len(self.true)).flatten(0, 1)
         square = (torch.arange(n), torch.ones(n, n, dtype=torch.bool))  # every place sees every other
         x, _ = self.model.hidden(shape, self.cache, tree=square, inputs=lambda place: whole)
         self.cache.length = list(self.true)
@@ -212,11 +212,3 @@ def save_head(path, weights, metadata):
 def _unit(x):
     """Scale to root mean square 1, so that features and embeddings weigh alike."""
     return F.rms_norm(x, (x.shape[-1],))
-
-
-def _spread(values, rows, total):
-    if len(rows) == total:
-        return values
-    whole = values.new_zeros(total, *values.shape[1:])
-    whole[rows] = values
-    return whole

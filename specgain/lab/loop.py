@@ -144,15 +144,18 @@ class ModelDraft:
         for i in range(max(wanted)):
             rows = [r for r, w in enumerate(wanted) if w > i]
             tokens[rows, i], q = sampling.choose(logits, rng)
-            probs.append(q if q is None or len(rows) == len(wanted) else _spread(q, rows, len(wanted)))
+            probs.append(q if q is None else spread(q, rows, len(wanted)))
             step = [int(w > i + 1) for w in wanted]
             if any(step):
                 logits = self.model(tokens[:, i : i + 1].to(device), cache, step)
         return Proposal(tokens, wanted, None if probs[0] is None else torch.stack(probs, dim=1))
 
 
-def _spread(values, rows, total):
-    whole = values.new_zeros(total, values.shape[1])
+def spread(values, rows, total):
+    """Return (total, …) with `values` (len(rows), …) in these rows, zeros in the others."""
+    if len(rows) == total:
+        return values
+    whole = values.new_zeros(total, *values.shape[1:])
     whole[rows] = values
     return whole
 
@@ -229,7 +232,7 @@ def generate(target, prompts, max_tokens, draft=None, gamma=0, *, rows=None, sam
     batch = Batch(rows, max(map(len, prompts)) + max_tokens, max_tokens)
     cache, queue = Cache(target, *batch.text.shape), deque(enumerate(prompts))
     rng = torch.Generator(target.device).manual_seed(seed)
-    clock, ends, rounds = _clock(target.device), {}, []
+    clock, ends, rounds = device_clock(target.device), {}, []
     while True:
         if fresh := batch.admit(queue):
             prefill(target, cache, batch, fresh)
@@ -237,7 +240,7 @@ def generate(target, prompts, max_tokens, draft=None, gamma=0, *, rows=None, sam
                 draft.begin(batch, fresh)
             t0 = clock()
         if not (active := batch.active):
-            return _finished(prompts, ends, rounds, gamma=None if lengths is gamma else gamma)
+            return finished(prompts, ends, rounds, gamma=None if lengths is gamma else gamma)
         requests, wanted = [batch.request[row] for row in active], [0] * rows
         for row, length in zip(active, lengths.gammas(len(active), requests), strict=True):
             wanted[row] = min(length, batch.room[row] - 1)
@@ -272,15 +275,14 @@ def decode(target, prompt, max_tokens, /, draft=None, gamma=0, eos=None, **label
 
     `labels` (id, arm, domain, prompt, repeat) go into its record. For more, see `generate`.
     """
-    decoded = generate(target, [prompt], max_tokens, draft, gamma, stop=NOTHING if eos is None else Stop(eos)).outputs[
-        0
-    ]
+    run = generate(target, [prompt], max_tokens, draft, gamma, stop=NOTHING if eos is None else Stop(eos))
+    decoded = run.outputs[0]
     for name, value in labels.items():
         setattr(decoded.log, name, value)
     return decoded
 
 
-def _clock(device):
+def device_clock(device):
     """A function that returns the time in seconds, after all work handed to the device is done."""
     if device.type != "cuda":
         return perf_counter
@@ -292,7 +294,8 @@ def _clock(device):
     return clock
 
 
-def _finished(prompts, ends, rounds, gamma):
+def finished(prompts, ends, rounds, gamma):
+    """Return the `Run` of these rounds; `ends` is {request: (its whole text, finish)}, `gamma` None if it varied."""
     columns = {request: {name: [] for name in (*Round._fields[1:], "batch")} for request in ends}
     for r in rounds:
         times = (r.t_draft, r.t_verify, r.t_other, len(r.requests))

@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from specgain.lab.loop import NOTHING, Batch, Round, _clock, _finished, check_request, prefill
+from specgain.lab.loop import NOTHING, Batch, Round, check_request, device_clock, finished, prefill
 from specgain.lab.model import Cache
 from specgain.lab.sampling import GREEDY
 from specgain.tree import Tree, expand
@@ -25,9 +25,14 @@ class TreeDraft:
         self.model, self.vocab, self.tree, self.batch = model, model.config.vocab, tree, None
         self.nodes = self.candidates = len(tree)  # verified; proposed
         depth = np.array([node.depth for node in tree.nodes])
-        self._depth, self._sees = torch.from_numpy(depth - 1), torch.from_numpy(tree.attention_mask()[1:, 1:])
+        self._look_at(tree)
         # what each pass needs: its nodes (all levels so far), which of them have children, and where these go
         self._passes = [self._level(depth, d) for d in range(int(depth.max(initial=0)))]
+
+    def _look_at(self, tree):
+        """Set the depth of each node, from 0, and which nodes each one sees; the text before them is seen by all."""
+        distance, sees = shape_of(tree)
+        self._depth, self._sees = distance[1:] - 1, sees[1:, 1:]
 
     def _level(self, depth, above):
         """(nodes of the levels so far, per child its parent's place among them, the child's place, its rank)."""
@@ -93,8 +98,7 @@ class GrownTree(TreeDraft):
             else:
                 fed = sorted(token, key=len)
                 shape = Tree.of(fed, [[0.0] * width] * self.shape[0])
-                self._depth = torch.from_numpy(shape.offsets()[1:] - 1)
-                self._sees = torch.from_numpy(shape.attention_mask()[1:, 1:])
+                self._look_at(shape)
                 place = {path: i for i, path in enumerate(shape.paths)}
                 every = torch.tensor([[token[path] for path in shape.paths]])
                 logits = self.pass_over(every, np.arange(len(every[0])))[0, [place[path] for path in paths]]
@@ -117,18 +121,19 @@ def generate_tree(target, prompts, max_tokens, draft, *, rows=None, sampling=GRE
     batch = Batch(rows, max(map(len, prompts)) + max_tokens + draft.nodes, max_tokens)
     cache, queue = Cache(target, *batch.text.shape), deque(enumerate(prompts))
     rng = torch.Generator(target.device).manual_seed(seed)
-    clock, ends, rounds = _clock(target.device), {}, []
+    clock, ends, rounds, known = device_clock(target.device), {}, [], None
     while True:
         if fresh := batch.admit(queue):
             prefill(target, cache, batch, fresh)
             draft.begin(batch, fresh)
             t0 = clock()
         if not (active := batch.active):
-            return _finished(prompts, ends, rounds, gamma=draft.nodes)
+            return finished(prompts, ends, rounds, gamma=draft.nodes)
         tree, tokens = draft.fill(batch)
+        if tree is not known:  # a tree of fixed shape stays the same from round to round
+            known, shape = tree, shape_of(tree)
         t1 = clock()
         inputs = torch.cat((batch.tail([1] * rows), tokens), dim=1)
-        shape = torch.from_numpy(tree.offsets()), torch.from_numpy(tree.attention_mask())
         x, place = target.hidden(inputs.to(target.device), cache, tree=shape)
         logits = target.logits(x)
         t2 = clock()
@@ -150,6 +155,11 @@ def generate_tree(target, prompts, max_tokens, draft, *, rows=None, sampling=GRE
         drafted = [len(tree)] * len(active)
         rounds.append(Round(requests, drafted, accepted, committed, t1 - t0, t2 - t1, t3 - t2))
         t0 = t3
+
+
+def shape_of(tree):
+    """Return what `Cache.place` needs of a tree and the text's last token before it: (distances, who sees whom)."""
+    return torch.from_numpy(tree.offsets()), torch.from_numpy(tree.attention_mask())
 
 
 def walk(tree, tokens, choices):

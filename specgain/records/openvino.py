@@ -9,7 +9,7 @@ printed are of the main model's passes alone, the prompt's among them, so they a
 import re
 
 from specgain.records.source import RecordError, count
-from specgain.records.summary import Record, check
+from specgain.records.summary import COUNTERS, Record, check
 
 LINE = re.compile(
     r"^\s+(Num generated token|Total iteration number|Num accepted token): (\d{1,15})(?: tokens)?\s*$", re.MULTILINE
@@ -34,13 +34,5 @@ def sample(text, name):
     later = dict(LINE.findall(rest))
     if "Num generated token" in later:
         record.details["draft_model_tokens"] = count(int(later["Num generated token"]), "Num generated token")
-    for key in (
-        "drafted",
-        "accepted",
-        "pooled_acceptance",
-        "survival",
-        "conditional",
-        "committed_length_drafting_rounds",
-    ):
-        record.missing[key] = COUNTED
+    record.missing |= dict.fromkeys(COUNTERS, COUNTED)
     return check(record)

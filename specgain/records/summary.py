@@ -22,6 +22,10 @@ from specgain.records.source import RecordError, Warn, shown
 
 Z = NormalDist().inv_cdf(0.975)
 GAMMA_MAX = 4096
+# what only counters of drafts can give, for engines that print tokens and rounds alone
+COUNTERS = (
+    "drafted", "accepted", "pooled_acceptance", "survival", "conditional", "committed_length_drafting_rounds",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

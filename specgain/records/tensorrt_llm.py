@@ -11,7 +11,7 @@ recovered from the averages, which are sums over the number of requests.
 import hashlib
 
 from specgain.records.source import RecordError, count, real
-from specgain.records.summary import Record, Request, check
+from specgain.records.summary import COUNTERS, Record, Request, check
 
 PERCENTILES = {"average": "mean", "p50": "median", "p90": "p90", "p95": "p95", "p99": "p99", "maximum": "max"}
 COUNTED = "counters: what trtllm-bench prints of drafts is computed from tokens and iterations"
@@ -45,15 +45,7 @@ def bench(value, name):
     record.workload = {"num_prompts": requests, "dataset": (value.get("dataset") or {}).get("dataset_path")}
     if value.get("decoding_stats") is not None:
         _rounds(record, value["decoding_stats"], requests, tokens)
-    for key in (
-        "drafted",
-        "accepted",
-        "pooled_acceptance",
-        "survival",
-        "conditional",
-        "committed_length_drafting_rounds",
-    ):
-        record.missing[key] = COUNTED
+    record.missing |= dict.fromkeys(COUNTERS, COUNTED)
     return check(record)
 
 
@@ -83,15 +75,7 @@ def requests(values, name):
     record.details = {"requests": len(values), "generation_tokens": record.committed + len(values)}
     if record.committed > record.rounds_all:
         record.rounds, record.drafting_known = record.rounds_all, False
-    for key in (
-        "drafted",
-        "accepted",
-        "pooled_acceptance",
-        "survival",
-        "conditional",
-        "committed_length_drafting_rounds",
-    ):
-        record.missing[key] = COUNTED
+    record.missing |= dict.fromkeys(COUNTERS, COUNTED)
     return check(record)
 
 
