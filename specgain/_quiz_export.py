@@ -2,6 +2,8 @@
 
 import html
 import json
+import re
+import string
 import xml.etree.ElementTree as ET
 
 
@@ -87,4 +89,82 @@ def _order(question, entry):
 
 
 _BODY = {"multichoice": _choices, "numerical": _number, "shortanswer": _word, "ordering": _order}
-WRITERS = {"json": as_json, "moodle": moodle}
+
+
+# --- QTI, by way of text2qti's own plain text ------------------------------------------------------------------------
+
+
+def qti(entries):
+    """Return the entries as the bytes of a QTI 1.2 package (a zip), written by text2qti."""
+    try:
+        from text2qti.config import Config
+        from text2qti.qti import QTI
+        from text2qti.quiz import Quiz
+    except ImportError as error:
+        raise ValueError("QTI is written by text2qti, which is not installed: pip install text2qti") from error
+    return QTI(Quiz(text2qti_source(entries), config=Config())).zip_bytes()
+
+
+def text2qti_source(entries):
+    """Return the entries in the plain text that text2qti reads.
+
+    Its QTI has no questions about an order and no feedback on a single wrong number or word: the letters of the right
+    order are typed, and every wrong number or word gets the question's general feedback.
+    """
+    blocks = ["Quiz title: specgain", *(_text2qti_question(entry) for entry in entries)]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _text2qti_question(entry):
+    about, body = _plain(f"{entry['objective']}, {entry['claim']}. Read on: {entry['read']}."), _TEXT2QTI[entry["type"]]
+    question, lines = body(entry)
+    return "\n".join([f"Title: {entry['id']}", f"1. {question}", f"... {about}", *lines])
+
+
+def _plain(text):
+    """Return text in which nothing is Markdown or HTML any more."""
+    return re.sub(r"([\\`*_{}\[\]()>#+.!'\"-])", r"\\\1", text.replace("&", "&amp;").replace("<", "&lt;"))
+
+
+def _marked(entry, right, wrong):
+    """Return the question and its options, each behind the mark of a right or a wrong one and followed by its feedback."""
+    marks = [right if answer["correct"] else wrong for answer in entry["answers"]]
+    options = [f"{mark} {_plain(a['answer'])}\n... {_plain(a['feedback'])}" for mark, a in zip(marks, entry["answers"], strict=True)]
+    return _plain(entry["question"]), options
+
+
+def _typed(entry, answers):
+    """Return the question and the lines of a typed answer: the feedback of the right one, that of all others, the answers."""
+    right = next(answer for answer in entry["answers"] if answer.get("correct"))
+    other = next(answer for answer in entry["answers"] if answer.get("type") == "default")
+    return _plain(entry["question"]), [f"+ {_plain(right['feedback'])}", f"- {_plain(other['feedback'])}", *answers(right, entry)]
+
+
+def _accepted_numbers(right, entry):
+    low, high = right.get("range", (right.get("value"),) * 2)
+    half = 0 if high > low else 10 ** -entry.get("precision", 6) * abs(low) / 2
+    return [f"= [{low - half}, {high + half}]"]
+
+
+def _accepted_words(right, _):
+    return [f"* {word}" for word in (right["answer"], *right.get("also", ()))]
+
+
+def _letters(entry):
+    """Return a question about an order as one whose answer is the row of letters."""
+    lettered = list(zip(string.ascii_lowercase, entry["answers"], strict=False))
+    key = "".join(letter for letter, _ in sorted(lettered, key=lambda pair: pair[1]["place"]))
+    lines = "".join(f"\n\n   {letter}: {_plain(answer['answer'])}" for letter, answer in lettered)
+    question = f"{_plain(entry['question'] + ' Type the letters in the right order, without spaces.')}{lines}"
+    hints = " ".join(f"About {letter}: {answer['feedback']}" for letter, answer in lettered)
+    return question, [f"+ {_plain(entry['feedback'])}", f"- {_plain('Another order is right. ' + hints)}", f"* {key}"]
+
+
+_TEXT2QTI = {
+    "multiple_choice": lambda entry: _marked(entry, "*a)", "a)"),
+    "many_choice": lambda entry: _marked(entry, "[*]", "[ ]"),
+    "numeric": lambda entry: _typed(entry, _accepted_numbers),
+    "string": lambda entry: _typed(entry, _accepted_words),
+    "order": _letters,
+}
+WRITERS = {"json": as_json, "moodle": moodle, "qti": qti}

@@ -17,7 +17,8 @@ equal `expression`, and the last may have at most so many `operations`; `solutio
 
 An `expression` is Python over the public names of specgain.  Keys are computed from it, never typed in.
 Tests in `book/quizzes/tests/` are lists of questions: `show(*questions_of("entry"))`.
-Run `python -m specgain.quiz` to check every bank, `python -m specgain.quiz export moodle` for another system's file.
+Run `python -m specgain.quiz` to check every bank, `python -m specgain.quiz export moodle --out quiz.xml` for another
+system's file.
 """
 
 import ast
@@ -591,10 +592,11 @@ def identifiers(part="questions"):
 
 
 def export(kind, *ids):
-    """Return the questions with these ids (default: all) as text for another system: "json" or "moodle".
+    """Return the questions with these ids (default: all) for another system: "json" and "moodle" as text, "qti" as bytes.
 
     json: this module's own format, with the `key` of each numeric question.  moodle: Moodle XML, which Moodle and other
-    systems import; every option keeps its feedback, and orders need Moodle 4.5 or newer.
+    systems import; every option keeps its feedback, and orders need Moodle 4.5 or newer.  qti: a QTI 1.2 package for
+    Canvas and others, written by text2qti; options keep their feedback, wrong numbers and words share one.
     """
     entries = [question(identifier) for identifier in ids or identifiers()]
     keyed = [e | {"key": float(evaluate(e["expression"]))} if e["type"] == "numeric" else e for e in entries]
@@ -603,16 +605,31 @@ def export(kind, *ids):
     return _quiz_export.WRITERS[kind](keyed)
 
 
+def _write_export(arguments):
+    """Write an export into the file after `--out`, or print it; `arguments` are those of the command behind "export"."""
+    place = arguments.index("--out") if "--out" in arguments else len(arguments)
+    target = arguments[place + 1 :][:1]
+    if place < len(arguments) and not target:
+        raise ValueError("--out needs the name of a file, such as --out quiz.xml")
+    made = export(*(arguments[:place] + arguments[place + 2 :] or [""]))
+    if target:
+        Path(target[0]).write_bytes(made if isinstance(made, bytes) else made.encode())
+    elif isinstance(made, bytes):
+        sys.stdout.buffer.write(made)
+    else:
+        print(made)
+
+
 def main(arguments=()):
     """Print one line per bank; return 0 if all keep the format, else 1 after listing what is wrong.
 
-    With the arguments `export KIND [ID ...]`, print the questions for another system instead.
+    With the arguments `export KIND [ID ...] [--out FILE]`, print or write the questions for another system instead.
     """
     if arguments and arguments[0] == "export":
         try:
-            print(export(*arguments[1:] or ("",)))
-        except (KeyError, ValueError) as error:
-            print(error.args[0], file=sys.stderr)
+            _write_export(list(arguments[1:]))
+        except (KeyError, ValueError, OSError) as error:
+            print(error if isinstance(error, OSError) else error.args[0], file=sys.stderr)
             return 2
         return 0
     status = 0

@@ -4,7 +4,9 @@ import ast
 import html
 import json
 import re
+import sys
 import xml.etree.ElementTree as ElementTree
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -244,7 +246,71 @@ def test_json_holds_the_computed_keys(capsys):
     assert all("key" in entry for entry in entries if entry["type"] == "numeric")
     assert quiz.main(["export", "json", "00-pooled"]) == 0
     assert json.loads(capsys.readouterr().out)["questions"][0]["key"] == pytest.approx(4.3288)
-    assert quiz.main(["export", "qti"]) == 2 and "json, moodle" in capsys.readouterr().err
+    assert quiz.main(["export", "scorm"]) == 2 and "json, moodle, qti" in capsys.readouterr().err
+
+
+QTI = {"q": "http://www.imsglobal.org/xsd/ims_qtiasiv1p2"}
+
+
+@pytest.fixture(scope="module")
+def qti_items(tmp_path_factory):
+    """The items of the QTI package that the command writes, by the ids of their questions."""
+    path = tmp_path_factory.mktemp("qti") / "quiz.zip"
+    assert quiz.main(["export", "qti", "--out", str(path)]) == 0
+    with zipfile.ZipFile(path) as package:
+        manifest = ElementTree.fromstring(package.read("imsmanifest.xml"))
+        named = next(f.get("href") for f in manifest.iter() if f.tag.endswith("}file") and "assessment_meta" not in f.get("href"))
+        items = ElementTree.fromstring(package.read(named)).iterfind(".//q:item", QTI)
+        return {item.get("title"): item for item in items}
+
+
+def shown_texts(item):
+    """Return the texts of a QTI item as a reader sees them: without marks, entities resolved."""
+    return [html.unescape(re.sub("<[^>]*>", "", text.text)) for text in item.iterfind(".//q:mattext", QTI)]
+
+
+def full_marks(item):
+    """Return the condition of a QTI item under which 100 points are given."""
+    rules = item.iterfind(".//q:respcondition", QTI)
+    return next(rule for rule in rules if rule.findtext("q:setvar", namespaces=QTI) == "100").find("q:conditionvar", QTI)
+
+
+def test_qti_holds_every_question_word_for_word(qti_items):
+    """No mark of Markdown is lost or added on the way: underscores, brackets, stars and quotes arrive as they are."""
+    assert list(qti_items) == quiz.identifiers()
+    for name, item in qti_items.items():
+        entry, texts = quiz.question(name), " ".join(shown_texts(item))
+        options = [a["answer"] for a in entry["answers"]] if entry["type"] in ("multiple_choice", "many_choice", "order") else []
+        feedback = [a["feedback"] for a in entry["answers"] if options or a.get("correct") or a.get("type") == "default"]
+        for text in [entry["question"], entry["read"], entry.get("feedback", ""), *options, *feedback]:
+            assert text in texts, (name, text)
+
+
+def test_qti_gives_full_marks_for_the_right_answer(qti_items):
+    for name, item in qti_items.items():
+        entry, condition = quiz.question(name), full_marks(item)
+        equal = [e.text for e in condition.findall("q:varequal", QTI)]
+        right = [a for a in entry["answers"] if a.get("correct")]
+        if entry["type"] == "numeric":
+            low, high = (float(condition.findtext(f".//q:{tag}", namespaces=QTI)) for tag in ("vargte", "varlte"))
+            assert low <= float(quiz.evaluate(entry["expression"])) <= high
+        elif entry["type"] == "string":
+            assert equal == [right[0]["answer"], *right[0].get("also", [])]
+        elif entry["type"] == "order":
+            assert equal == [quiz.answer_text(entry).partition(".")[0].replace(", ", "")]
+        else:
+            chosen = equal or [e.text for e in condition.findall("q:and/q:varequal", QTI)]
+            labels = {e.get("ident"): shown_texts(e)[0] for e in item.iterfind(".//q:response_label", QTI)}
+            assert [labels[ident] for ident in chosen] == [a["answer"] for a in right], name
+
+
+def test_an_export_that_cannot_be_written_says_why(tmp_path, capsys, monkeypatch):
+    assert quiz.main(["export", "json", "--out"]) == 2 and "needs the name of a file" in capsys.readouterr().err
+    assert quiz.main(["export", "json", "--out", str(tmp_path / "no" / "x")]) == 2 and "No such file" in capsys.readouterr().err
+    assert quiz.main(["export", "moodle", "00-pooled", "--out", str(tmp_path / "x.xml")]) == 0
+    assert (tmp_path / "x.xml").read_text(encoding="utf-8") == quiz.export("moodle", "00-pooled")
+    monkeypatch.setitem(sys.modules, "text2qti.quiz", None)
+    assert quiz.main(["export", "qti"]) == 2 and "pip install text2qti" in capsys.readouterr().err
 
 
 # --- the checker ----------------------------------------------------------------------------------------------------
