@@ -19,7 +19,7 @@ import torch
 from specgain import _checks
 from specgain.control import Controller, Fixed
 from specgain.lab.model import Cache
-from specgain.lab.sampling import GREEDY, verify_greedy, verify_sampled
+from specgain.lab.sampling import GREEDY, verify_greedy
 from specgain.records.roundlog import RequestLog
 
 
@@ -253,7 +253,7 @@ def generate(target, prompts, max_tokens, draft=None, gamma=0, *, rows=None, sam
         if sampling.greedy:
             accepted, table = verify_greedy(logits, proposal.tokens.numpy(), widths)
         else:
-            accepted, table = verify_sampled(sampling.probs(logits), proposal.tokens, widths, proposal.probs, rng)
+            accepted, table = sampling.verify(logits, proposal.tokens, widths, proposal.probs, rng)
         committed = []
         for row, request in zip(active, requests, strict=True):
             count, finish = batch.commit(row, table[row, : accepted[row] + 1], stop)

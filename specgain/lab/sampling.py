@@ -1,23 +1,29 @@
 """How a token is chosen, and how guesses are verified so that no choice is changed by them.
 
-Greedy: a guess is kept if it is the target's own choice. Sampling: guess x, drawn from q, is kept with probability
-min(1, p(x) / q(x)); at the first rejection the token comes from the residual (p − q)₊. The output then follows p exactly
-(proof P16). A draft that does not sample has q = 1 at its guess.
+Greedy: a guess is kept if it is the target's own choice. Sampling by token verification: guess x, drawn from q, is kept
+with probability min(1, p(x) / q(x)); at the first rejection the token comes from the residual (p − q)₊. Block
+verification (Sun et al. 2025) judges prefixes, and keeps as much or more on average. The output follows p exactly by
+both rules (proof P16; `specgain.verification` counts every case). A draft that does not sample has q = 1 at its guess.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """Temperature, then top-k (0: all), then top-p. Temperature 0 is greedy, and top-k and top-p then change nothing."""
+    """Temperature, then top-k (0: all), then top-p; `verification` of guesses is by "token" or by "block".
+
+    Temperature 0 is greedy, and top-k, top-p and the rule of verification then change nothing.
+    """
 
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
+    verification: str = "token"
 
     def __post_init__(self):
         if not 0 <= self.temperature < float("inf"):
@@ -26,6 +32,8 @@ class Sampling:
             raise ValueError(f"top_k = {self.top_k!r} must be a whole number of tokens, 0 for all")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p = {self.top_p} must be above 0 and at most 1")
+        if self.verification not in RULES:
+            raise ValueError(f"verification = {self.verification!r} unknown; choose from {', '.join(RULES)}")
 
     @property
     def greedy(self):
@@ -55,8 +63,9 @@ class Sampling:
         probs = self.probs(logits)
         return torch.multinomial(probs, 1, generator=rng)[:, 0], probs
 
-
-GREEDY = Sampling()
+    def verify(self, logits, guesses, widths, draft_probs, rng):
+        """Return what `verify_sampled` says of these guesses, by this rule, after the target's `logits`."""
+        return verify_sampled(self.probs(logits), guesses, widths, draft_probs, rng, self.verification)
 
 
 def verify_greedy(logits, guesses, widths):
@@ -73,31 +82,71 @@ def verify_greedy(logits, guesses, widths):
     return np.logical_and.accumulate(hits, axis=1).sum(axis=1), table
 
 
-def verify_sampled(probs, guesses, widths, draft_probs, rng):
+def verify_sampled(probs, guesses, widths, draft_probs, rng, verification="token"):
     """Return (K (rows,), the tokens to commit (rows, n + 1), of which row r has K + 1): NumPy arrays.
 
-    `probs` (tokens, vocab) is the target's distribution after the last token of each row and its `widths[r]` guesses;
-    `draft_probs` (rows, n, vocab) the draft's own, None if it does not sample. A row with width −1 takes no part.
+    The arguments are those of `judge`. One random number per row decides about its K guesses, one about its own token.
     """
-    device, rows, n = probs.device, *guesses.shape
+    survival, carried = judge(probs, guesses, widths, draft_probs, verification)
+    device, (rows, n) = probs.device, guesses.shape
     guesses, widths = guesses.to(device), torch.as_tensor(widths, device=device)
-    start = (widths + 1).cumsum(0) - widths - 1  # where each row begins in `probs`
-    place = (start[:, None] + torch.arange(n, device=device)).clamp_(max=len(probs) - 1)
-    p = probs[place, guesses]
-    q = 1.0 if draft_probs is None else draft_probs.gather(2, guesses[:, :, None])[:, :, 0]
-    keep = torch.rand(rows, n, generator=rng, device=device, dtype=p.dtype) * q < p
-    keep &= torch.arange(n, device=device) < widths[:, None]
-    accepted = keep.long().cumprod(1).sum(1)
-    rest = probs[(start + accepted).clamp_(max=len(probs) - 1)].clone()
+    accepted = (torch.rand(rows, 1, generator=rng, device=device, dtype=probs.dtype) < survival).sum(1)
+    p = probs[(places(widths, 1)[:, 0] + accepted).clamp_(max=len(probs) - 1)]
+    rest = p * carried.gather(1, accepted[:, None])
     if n:
         at, rejected = accepted.clamp(max=n - 1), (accepted < widths).nonzero()[:, 0]
         if draft_probs is None:
             rest[rejected, guesses[rejected, at[rejected]]] = 0.0
         else:
             rest[rejected] -= draft_probs[rejected, at[rejected]]
-        empty = rest.clamp_(min=0.0).sum(dim=1) <= 0  # only rounding can do that: p and q are then the same
-        rest[empty] = probs[(start + accepted).clamp_(max=len(probs) - 1)][empty]
+    empty = rest.clamp_(min=0.0).sum(dim=1) <= 0  # only rounding can do that: p and q are then the same
+    rest[empty] = p[empty]
     own = torch.multinomial(rest, 1, generator=rng)
     table = torch.cat((guesses, own), dim=1)
     table[torch.arange(rows, device=device), accepted] = own[:, 0]
     return accepted.cpu().numpy(), table.cpu().numpy()
+
+
+def judge(probs, guesses, widths, draft_probs, verification="token"):
+    """Return (Pr(K ≥ i | the guesses) for i = 1…n, (rows, n); the factor of p in the residual after k, (rows, n + 1)).
+
+    `probs` (tokens, vocab) is the target's distribution after the last token of each row and its `widths[r]` guesses;
+    `draft_probs` (rows, n, vocab) the draft's own, None if it does not sample. A row with width −1 takes no part.
+    """
+    widths, n = torch.as_tensor(widths, device=probs.device)[:, None], guesses.shape[1]
+    place = places(widths[:, 0], n).clamp_(max=len(probs) - 1)
+    guesses = guesses.to(probs.device)
+    q = 1.0 if draft_probs is None else draft_probs.gather(2, guesses[:, :, None])[:, :, 0]
+    inside = torch.arange(n, device=probs.device) < widths
+    ratio = (probs[place, guesses] / q).masked_fill(~inside, 0.0)
+    if draft_probs is None or not n:  # a path that is given: no rule goes on with more than the target's chance of it
+        verification = "token"
+    return RULES[verification](ratio, widths, probs, place, draft_probs)
+
+
+def places(widths, n):
+    """Return (rows, n): where the positions 0…n − 1 of each row stand among the tokens of all rows, row after row."""
+    start = (widths + 1).cumsum(0) - widths - 1
+    return start[:, None] + torch.arange(n, device=widths.device)
+
+
+def _by_token(ratio, *_):
+    """Keep each guess with min(1, p/q); the first rejection ends the round."""
+    return ratio.clamp(max=1).cumprod(1), ratio.new_ones(len(ratio), ratio.shape[1] + 1)
+
+
+def _by_block(ratio, widths, probs, place, draft_probs):
+    """Keep the longest prefix that passes a test of its own; `carried` is a prefix's p/q, cut at 1 on the way."""
+    carried = [torch.ones_like(ratio[:, 0])]
+    for step in ratio.unbind(1):
+        carried.append((carried[-1] * step).clamp(max=1))
+    carried = torch.stack(carried, dim=1)  # 0 behind a row's width, and so is `spare`
+    w, last = carried[:, 1:], torch.arange(1, ratio.shape[1] + 1, device=ratio.device) == widths
+    spare = (w[:, :-1, None] * probs[place[:, 1:]] - draft_probs[:, 1:]).clamp_(min=0.0).sum(dim=2)
+    passes = spare / (spare + (1 - w[:, :-1])).clamp(min=torch.finfo(w.dtype).tiny)
+    passes = torch.where(last, w, F.pad(passes, (0, 1)))
+    return 1 - (1 - passes).flip(1).cumprod(1).flip(1), carried
+
+
+RULES = {"token": _by_token, "block": _by_block}
+GREEDY = Sampling()

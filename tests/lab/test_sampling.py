@@ -1,19 +1,24 @@
 """Sampling with speculation follows the target's distribution: exactly on a toy vocabulary, and by χ² on real models.
 
-The exact tests hand `verify_sampled` every cell of a grid of random numbers once. All thresholds min(1, p/q) are
-multiples of one cell, so the share of the cells is the probability, as a fraction and without error.
+The exact tests hand `verify_sampled` every cell of a grid of random numbers once. By token verification all chances are
+multiples of one cell, so the share of the cells is the probability, as a fraction and without error. By block
+verification the cells end where `specgain.verification` says that the chances lie.
 """
 
 import os
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
-from itertools import product
+from functools import partial
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from scipy import stats
 
+from specgain import verification
 from specgain.control import Controller
 from specgain.lab import measure, sampling
 from specgain.lab.drafts import Bigram, Lookup, Suffix
@@ -21,7 +26,7 @@ from specgain.lab.loop import ModelDraft, generate
 from specgain.lab.model import Cache
 from specgain.lab.pair import load_pair
 from specgain.lab.prediction import rounds_of, strings_of
-from specgain.lab.sampling import Sampling, verify_sampled
+from specgain.lab.sampling import GREEDY, Sampling, judge, verify_sampled
 
 VOCAB, CELLS = 3, 8
 LONG = bool(os.environ.get("SPECGAIN_LONG"))
@@ -54,36 +59,52 @@ def paths(width, greedy_draft):
             yield path, q
 
 
-def enumerate_rounds(monkeypatch, widths, greedy_draft):
-    """Return {width: {(committed tokens, K): probability}} of `verify_sampled`, all widths as rows of one call."""
-    rows, n = [], max(widths)
-    for width in widths:
-        for path, weight in paths(max(width, 0), greedy_draft):
-            for cell in product((np.arange(CELLS) + 0.5) / CELLS, repeat=max(width, 0)):
-                rows.append((width, path, weight / CELLS ** len(cell), cell))
-    numbers = torch.zeros(len(rows), n, dtype=torch.float64)  # 0 would accept: behind a row's width it must not count
-    guesses, p, q = (
-        torch.zeros(len(rows), n, dtype=torch.long),
-        [],
-        torch.zeros(len(rows), n, VOCAB, dtype=torch.float64),
-    )
-    for r, (width, path, _, cell) in enumerate(rows):
-        numbers[r, : len(cell)], guesses[r, : len(path)] = torch.tensor(cell), torch.tensor(path)
+def cells(path, greedy_draft, rule):
+    """[(random number, its share)] of one row: one number per cell, so that each K comes up as often as it should."""
+    if rule == "token":  # chances are products of one-cell steps
+        count = CELLS ** len(path)
+        return [((i + 0.5) / count, Fraction(1, count)) for i in range(count)]
+    law_of_k = verification.RULES[rule](partial(law, P), partial(guess_law, greedy_draft=greedy_draft), path)
+    edges = [sum(chance for chance, _ in law_of_k[k:]) for k in range(len(law_of_k) + 1)]  # Pr(K ≥ k), from 1 down to 0
+    return [(float(lower + upper) / 2, upper - lower) for upper, lower in pairwise(edges) if upper > lower]
+
+
+def rows_of(widths, greedy_draft, rule):
+    """[(width, guesses, probability, random number)] of all rows that `verify_sampled` shall judge."""
+    return [
+        (width, path, weight * share, number)
+        for width in widths
+        for path, weight in paths(max(width, 0), greedy_draft)
+        for number, share in cells(path, greedy_draft, rule)
+    ]
+
+
+def judged(patch, rows, greedy_draft, rule):
+    """(K, the weights that the row's own token is drawn with, tokens) of each row, all rows in one ragged call."""
+    n, p, seen = max(width for width, *_ in rows), [], []
+    guesses = torch.zeros(len(rows), n, dtype=torch.long)
+    q = torch.full((len(rows), n, VOCAB), 1 / VOCAB, dtype=torch.float64)  # behind a row's width it must not count
+    for r, (width, path, _, _) in enumerate(rows):
+        guesses[r, : len(path)] = torch.tensor(path)
         p += [[float(v) for v in law(P, path[:i])] for i in range(width + 1)]
         for i in range(len(path)):
             q[r, i] = torch.tensor([float(v) for v in guess_law(path[:i], greedy_draft)])
-    seen = []
-    monkeypatch.setattr(sampling.torch, "rand", lambda *shape, **_: numbers)
-    monkeypatch.setattr(
-        sampling.torch, "multinomial", lambda rest, *_, **__: seen.append(rest) or rest.argmax(1)[:, None]
-    )
-    widths_of = [width for width, *_ in rows]
-    accepted, table = verify_sampled(
-        torch.tensor(p, dtype=torch.float64), guesses, widths_of, None if greedy_draft else q, None
-    )
-    monkeypatch.undo()
+    numbers = torch.tensor([[number] for *_, number in rows], dtype=torch.float64)
+    patch.setattr(sampling.torch, "rand", lambda *shape, **_: numbers)
+    patch.setattr(sampling.torch, "multinomial", lambda rest, *_, **__: seen.append(rest) or rest.argmax(1)[:, None])
+    p, q = torch.tensor(p, dtype=torch.float64), None if greedy_draft else q
+    accepted, table = verify_sampled(p, guesses, [width for width, *_ in rows], q, None, rule)
+    patch.undo()
+    return zip(accepted, seen[0].tolist(), table, strict=True)
+
+
+def enumerate_rounds(patch, widths, greedy_draft, rule="token"):
+    """Return {width: {(committed tokens, K): probability}} of `verify_sampled`."""
+    rows = rows_of(widths, greedy_draft, rule)
     laws = {width: Counter() for width in widths if width >= 0}
-    for (width, path, weight, _), k, rest, committed in zip(rows, accepted, seen[0].tolist(), table, strict=True):
+    for (width, path, weight, _), (k, rest, committed) in zip(
+        rows, judged(patch, rows, greedy_draft, rule), strict=True
+    ):
         if width < 0:
             continue
         assert committed[:k].tolist() == list(path[:k]) and committed[k] == np.argmax(rest)
@@ -103,7 +124,7 @@ def target_probability(tokens, before=()):
 def rounds(request):
     """The exact law of a round for three widths in one ragged call, with a row that takes no part among them."""
     with pytest.MonkeyPatch.context() as patch:
-        return request.param, enumerate_rounds(patch, [2, -1, 0, 3, 1], request.param)
+        return request.param, enumerate_rounds(patch, WIDTHS, request.param)
 
 
 @pytest.mark.claims("C0.5", "C6.0")
@@ -134,6 +155,97 @@ def test_a_sampled_text_tells_the_law_of_its_rounds_exactly(rounds):
             last = 1 - kept[k] if k < width else 1
             assert probability == target_probability(committed) * np.prod(kept[:k], initial=Fraction(1)) * last
         assert sum(outcomes.values()) == 1
+
+
+WIDTHS = [2, -1, 0, 3, 1]
+
+
+@pytest.mark.parametrize("greedy_draft", [False, True])
+@pytest.mark.parametrize("rule", ["token", "block"])
+def test_a_round_has_the_law_that_all_cases_counted_give(monkeypatch, rule, greedy_draft):
+    """Every string of committed tokens, in ragged rows, with the chance that `specgain.verification` counts for it.
+
+    With guesses that are not drawn, both rules have one law: there is nothing to make up for.
+    """
+    draft = partial(guess_law, greedy_draft=greedy_draft)
+    for width, outcomes in enumerate_rounds(
+        monkeypatch, WIDTHS, greedy_draft, "token" if greedy_draft else rule
+    ).items():
+        exact = verification.round_law(partial(law, P), draft, width, rule)
+        found = {committed: float(chance) for (committed, _), chance in outcomes.items() if chance > 1e-12}
+        assert found == pytest.approx({tokens: float(chance) for tokens, chance in exact.items()}, abs=1e-12)
+
+
+def test_block_verification_keeps_more_of_the_same_guesses(monkeypatch):
+    mean = {}
+    for rule in ("token", "block"):
+        laws = enumerate_rounds(monkeypatch, WIDTHS, False, rule)
+        mean[rule] = {width: sum(k * chance for (_, k), chance in laws[width].items()) for width in laws}
+    assert mean["block"][0] == mean["token"][0] == 0 and mean["block"][1] == pytest.approx(mean["token"][1])
+    assert all(mean["block"][width] > mean["token"][width] + 0.001 for width in (2, 3))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_block_verification_never_expects_fewer_tokens(seed):
+    """All guesses of three tokens of a random pair, weighed by the draft: the mean K by either rule, without chance."""
+    generator = torch.Generator().manual_seed(seed)
+    tables = [torch.randn(VOCAB**3, VOCAB, generator=generator, dtype=torch.float64).mul(2).softmax(1) for _ in "pq"]
+    guesses = torch.tensor(list(product(range(VOCAB), repeat=3)))
+    place = torch.tensor(
+        [
+            [sum((x + 1) * 4**j for j, x in enumerate(path[:i])) % VOCAB**3 for i in range(4)]
+            for path in guesses.tolist()
+        ]
+    )
+    p, q = tables[0][place], tables[1][place[:, :3]]
+    weight = q.gather(2, guesses[:, :, None]).prod(1)[:, 0]
+    kept = [weight @ judge(p.flatten(0, 1), guesses, [3] * len(guesses), q, rule)[0] for rule in ("token", "block")]
+    assert weight.sum() == pytest.approx(1) and (kept[1] - kept[0]).min() > -1e-12 and kept[1].sum() > kept[0].sum()
+
+
+def test_with_a_sharp_target_both_rules_judge_alike():
+    """Temperature 0 as a distribution: all mass of the target on one token, whatever the draft; nothing is lost."""
+    generator = torch.Generator().manual_seed(2)
+    q = torch.rand(500, 4, VOCAB, generator=generator).softmax(2)
+    guesses = torch.multinomial(q.flatten(0, 1), 1, generator=generator).view(500, 4)
+    choices = torch.where(torch.rand(500, 5, generator=generator) < 0.7, F.pad(guesses, (0, 1)), 2)
+    p = F.one_hot(choices.flatten(), VOCAB).float()
+    token, block = (judge(p, guesses, [4] * 500, q, rule)[0] for rule in ("token", "block"))
+    assert torch.equal(token, block) and set(token.sum(1).tolist()) == {0, 1, 2, 3, 4}
+
+
+def test_where_both_rules_must_agree_the_loop_writes_the_same(small):
+    """Greedy, one guess, and drafts that do not sample: the same rounds and tokens by either rule, number by number."""
+    target, model = small
+    cases = [(ModelDraft(model), 3, GREEDY), (ModelDraft(model), 1, HOT), (ModelDraft(model, sample=False), 3, HOT)]
+    for draft, gamma, how in cases:
+        runs = [
+            generate(target, [PROMPT] * 40, 12, draft, gamma, sampling=replace(how, verification=rule), seed=3)
+            for rule in ("token", "block")
+        ]
+        assert len({str([(o.tokens, o.log.accepted) for o in run.outputs]) for run in runs}) == 1
+
+
+def test_the_loop_needs_fewer_rounds_by_block(small):
+    """By more than four standard errors of the rounds that a text of 24 tokens takes."""
+    target, model = small
+    token, block = (
+        [
+            output.log.rounds
+            for output in generate(
+                target, [PROMPT] * 400, 24, ModelDraft(model), 5, sampling=Sampling(1.0, verification=rule), seed=1
+            ).outputs
+        ]
+        for rule in ("token", "block")
+    )
+    error = np.sqrt((np.var(token) + np.var(block)) / 400)
+    assert np.mean(token) - np.mean(block) > 4 * error
+
+
+@pytest.mark.parametrize("value", ["blocks", None, 1])
+def test_an_unknown_rule_is_named(value):
+    with pytest.raises(ValueError, match=f"verification = {value!r} unknown; choose from token, block"):
+        Sampling(1.0, verification=value)
 
 
 def test_a_wrong_rule_is_caught_by_the_enumeration(monkeypatch):
@@ -218,13 +330,17 @@ class Mixed(Controller):
 
 TABLE = [2, 0, 4, 1, 3]
 HOT, COOL, NUCLEUS = Sampling(1.0), Sampling(0.7, top_k=3), Sampling(1.3, top_p=0.8)
+HOT_BLOCK, NUCLEUS_BLOCK = (replace(how, verification="block") for how in (HOT, NUCLEUS))
 WAYS = {
     "model": (lambda draft: ModelDraft(draft), 3, {}, HOT),
     "model, greedy": (lambda draft: ModelDraft(draft, sample=False), 3, {}, HOT),
     "model, top-k": (lambda draft: ModelDraft(draft), 2, {}, COOL),
     "model, top-p, ragged": (lambda draft: ModelDraft(draft), Mixed(), {}, NUCLEUS),
     "model, rows come and go": (lambda draft: ModelDraft(draft), Mixed(), {"rows": 50}, HOT),
+    "model, block": (lambda draft: ModelDraft(draft), 3, {}, HOT_BLOCK),
+    "model, block, top-p, ragged": (lambda draft: ModelDraft(draft), Mixed(), {"rows": 100}, NUCLEUS_BLOCK),
     "lookup": (lambda draft: Lookup(SMALL), 3, {}, HOT),
+    "lookup, block": (lambda draft: Lookup(SMALL), 3, {}, HOT_BLOCK),
     "suffix, rows come and go": (lambda draft: Suffix(SMALL), 3, {"rows": 100}, COOL),
     "bigram, ragged": (lambda draft: Bigram(TABLE), Mixed(), {}, NUCLEUS),
 }
@@ -254,10 +370,10 @@ def test_the_rule_of_a_draft_that_does_not_sample_is_exact_for_one_that_does(sma
     """Forgetting q costs acceptance, not exactness: whatever the guess, x is kept with p(x), else comes from the others."""
     target, model = small
 
-    def forgetful(probs, guesses, widths, draft_probs, rng):
-        return verify_sampled(probs, guesses, widths, None, rng)
+    def forgetful(probs, guesses, widths, draft_probs, *rest):
+        return verify_sampled(probs, guesses, widths, None, *rest)
 
-    monkeypatch.setattr("specgain.lab.loop.verify_sampled", forgetful)
+    monkeypatch.setattr("specgain.lab.sampling.verify_sampled", forgetful)
     values = p_values(target, ModelDraft(model), 3, {}, HOT, repeats=8)
     assert stats.kstest(values, "uniform").pvalue > 0.001, values
 
@@ -271,15 +387,16 @@ def test_p_values_over_seeds_are_uniform(small, way):
     assert stats.kstest(values, "uniform").pvalue > 0.001, values
 
 
-def test_a_wrong_rule_is_caught_by_the_p_values(small, monkeypatch):
+@pytest.mark.parametrize("how", [Sampling(1.0), Sampling(1.0, verification="block")])
+def test_a_wrong_rule_is_caught_by_the_p_values(small, monkeypatch, how):
     target, model = small
 
-    def wrong(probs, guesses, widths, draft_probs, rng):
+    def wrong(probs, guesses, widths, draft_probs, *rest):
         q = None if draft_probs is None else draft_probs / 2  # keeps guesses twice as readily
-        return verify_sampled(probs, guesses, widths, q, rng)
+        return verify_sampled(probs, guesses, widths, q, *rest)
 
-    monkeypatch.setattr("specgain.lab.loop.verify_sampled", wrong)
-    values = p_values(target, ModelDraft(model), 3, {}, HOT, repeats=4)
+    monkeypatch.setattr("specgain.lab.sampling.verify_sampled", wrong)
+    values = p_values(target, ModelDraft(model), 3, {}, how, repeats=4)
     assert stats.kstest(values, "uniform").pvalue < 1e-6, values
 
 
@@ -304,6 +421,7 @@ def places(target, draft, prompt, texts, how, rng):
     "name, sample, gamma, how, domain",
     [
         ("strong", True, 4, Sampling(1.0), "prose"),
+        ("weak", True, 4, Sampling(1.0, verification="block"), "viet"),
         ("weak", False, 2, Sampling(0.8, top_k=40), "stdlib"),
         ("lookup", True, 4, Sampling(1.0, top_p=0.9), "json"),
     ],
