@@ -1,11 +1,11 @@
 """Committed measurements: what a file under notebooks/measurements/<device>/ must say about itself, and their list.
 
-    python -m specgain.records.measured my-device/round-timing.json      check a file before it is offered
+    python -m specgain.records.measured notebooks/measurements/my-device/cost.json      check before it is offered
 
 Every measurement is JSON with an `environment`: the `device`, the `date` (ISO 8601) and the version of at least one
 program. `weights` names the weights by their hash. `reproduce` may hold the command that made it; without it the tool
-or notebook that writes a file of this name is looked up. A round log is checked in full. `NAME-plan.json` is a plan,
-written before the run, and needs none of this.
+or notebook that writes a file of this name is looked up. A round log is checked in full, a record of `specgain measure`
+against its schema. `NAME-plan.json` is a plan, written before the run, and needs none of this.
 """
 
 import json
@@ -14,10 +14,12 @@ import re
 import sys
 from dataclasses import dataclass
 from datetime import datetime
+from importlib.resources import files
 from pathlib import Path
 
 from specgain.records.roundlog import RoundLog, RoundLogError
 
+SHARED = ("claims", "reproduce")  # any measurement may bear them beside the keys of its schema
 VERSIONS = ("specgain", "python", "torch", "numpy", "vllm", "driver", "cuda", "transformers", "engine")
 
 
@@ -66,7 +68,27 @@ def problems(data, name="measurement"):
             RoundLog.from_json(data)
         except (RoundLogError, TypeError) as error:
             found.append(f"{name}: {error}")
-    return found
+        return found
+    return found + _schema_problems(data, name)
+
+
+def _schema_problems(data, name):
+    """Return where a record of `specgain measure` departs from specgain/schemas/measure.json; [] for other files."""
+    contract = json.loads((files("specgain") / "schemas" / "measure.json").read_text(encoding="utf-8"))
+    kinds = {
+        kind["properties"]["schema"]["const"]: kind for kind in contract["oneOf"] if "schema" in kind["properties"]
+    }
+    schema = str(data.get("schema", ""))
+    if schema not in kinds:
+        known = [kind for kind in kinds if kind.split("/")[0] == schema.split("/")[0]]
+        return [f"{name}: schema = {schema!r} is not known here; it must be {known[0]!r}"] if known else []
+    try:
+        from jsonschema import Draft202012Validator
+    except ImportError:
+        return [f"{name}: {schema} cannot be checked without the package jsonschema; `make book` installs it"]
+    record = {key: value for key, value in data.items() if key not in SHARED}
+    found = Draft202012Validator(kinds[schema]).iter_errors(record)
+    return [f"{name}: {error.json_path}: {error.message}" for error in found]
 
 
 def _environment_problems(environment, name):
@@ -111,12 +133,29 @@ def _written_by(path, root):
     return ", or ".join(found)
 
 
+def file_problems(name):
+    """Return what is wrong with a file, one sentence each; [] if it can be committed, or is a plan.
+
+    Of a file in notebooks/measurements/DEVICE/ the place is judged too: its folder, and how it is made again.
+    """
+    path = Path(name).resolve()
+    data = json.loads(path.read_text(encoding="utf-8"))
+    wrong = [] if path.stem.endswith("-plan") else problems(data, name)
+    if wrong or path.parts[-4:-2] != ("notebooks", "measurements"):
+        return wrong
+    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", path.parent.name):
+        wrong.append(f"{name}: the folder {path.parent.name!r} must be small letters, digits and hyphens")
+    if not _measurement(path, path.parents[3]).reproduce:
+        wrong.append(f'{name}: nothing here writes a file of this name; add "reproduce": "the command that made it"')
+    return wrong
+
+
 def main(arguments=None):
     """Check the files named; print what is wrong with each and return 1 if anything is."""
     wrong = []
     for name in sys.argv[1:] if arguments is None else arguments:
         try:
-            found = problems(json.loads(Path(name).read_text(encoding="utf-8")), name)
+            found = file_problems(name)
         except (OSError, ValueError) as error:
             found = [f"{name}: {error}"]
         print("\n".join(found) if found else f"{name}: can be committed")

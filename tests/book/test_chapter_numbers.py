@@ -102,11 +102,6 @@ def pooled(gamma):
     return acceptance.pooled_acceptance(acceptance.committed_length_constant(0.8, gamma), gamma)
 
 
-def stairs(gamma):
-    cost = 1 + 0.02 * gamma + 0.9 * (gamma + 1 > 4) + 0.3 * (gamma + 1 > 8)
-    return acceptance.committed_length_constant(0.9, gamma) / cost
-
-
 def burdened(gamma):
     return acceptance.committed_length_constant(0.8, gamma) / (1.9 + 0.05 * gamma)
 
@@ -207,7 +202,6 @@ FROM_HERE = (
     worked,
     pooled,
     split,
-    stairs,
     burdened,
     straight,
     tree_nodes,
@@ -229,10 +223,10 @@ GIVEN = {
     "05-load-and-context": "16 3 1,500 500 64 128 512 4 8 0.6 0.7 9 11 2026 0.5 10 30 20 80 48 160 600 400 250 3.1 200 "
     "26 27379 19254 4,000 8,000 32",
     "06-quantization": "1.5 4 16 8 3 0.7 0.6 0.25 0.1 0.05 0.55 0.3 0.4 0.2 10 11 0.5 2.0 1.2 0.80 0.77 12 3.0 18 2.9 14.5 95 "
-    "11 2026 29 80.56 1.82 43455 43472 127 32 64 3.1 128",
+    "11 2026 29 80.56 1.82 43455 43472 127 64 3.1 128",
     "07-scheduling-streaming": "0.8 200 15 33 3 4 95 9 4.2 24 35 100 57 31 80 120 160 5",
     "prove-it": "0.8 12",
-    "08-worked-ledger": "10 0.8 4 8 0.7 0.1 5 60 50 0.05 0.68 0.9 0.02 0.3 3 0.65 3.1 12 6 7 95 ",
+    "08-worked-ledger": "10 0.8 4 8 0.7 0.1 5 60 50 0.05 0.68 0.9 3 0.65 3.1 6 95 ",
     "08-bring-your-records": "48 95 3 4 26 30 2026 11 29 10 24 400 1,000 1000 1,160 1,600 2,120 2120 1160/400 ",
     "audit": "3 0.75 4.33 41",
     "quizzes/records": "10 24 400 1,000 1,160 1,600 2,120 42 111",
@@ -389,9 +383,6 @@ COMPUTED = {
         "4.92": "worked('cheap', 8).margin / worked('cheap', 8).committed_length",
         "5.72": "worked('cheap', 4).margin / worked('cheap', 4).committed_length",
         "0.889": "9 * 10 / worked('dear', 8).t_round",
-        "0.64": "0.8**2",
-        "0.512": "0.8**3",
-        "0.4096": "0.8**4",
         "0.168": "0.8**8",
         "−24.458": "wrong_branch(0.8, 0.05)",
         "7.857": "best_gamma_continuous(0.8, 1.0, 0.05)",
@@ -410,11 +401,6 @@ COMPUTED = {
         "1.33": "1 + 3 * 0.11",
         "1.77": "1 + 7 * 0.11",
         "0.85": "min(implied())",
-        "3.244": "max([stairs(g) for g in range(1, 13)])",
-        "2.068": "stairs(4)",
-        "2.792": "stairs(7)",
-        "0.923": "burdened(1)",
-        "1.440": "burdened(3)",
         "13": "affine(0.9, 1.0, 0.05)",
     },
     "08-bring-your-records": {

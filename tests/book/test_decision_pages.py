@@ -138,6 +138,13 @@ def test_the_rubric_adds_up_and_the_tools_of_the_capstone_give_its_verdicts():
     assert [m > 0 for m in answer] == [True, False, False]
 
 
+def test_the_alarm_of_the_capstone_can_ring():
+    """No round delivers less than one token, so an alarm at or below one would never ring; break-even lies above."""
+    found = compare_runs(captured("plain_repeat_c1", "plain_b_repeat_c1"), captured(COPY))
+    assert 1 < found.t_round / found.t_decode < found.committed_length
+    assert "again.comparison.t_round / again.comparison.t_decode" in page("capstone")
+
+
 # ------------------------------------------------------------------------------------------ the corrections, with data
 
 NOTED = json.loads((ROOT / "book" / "evidence" / "corrections.json").read_text(encoding="utf-8"))
