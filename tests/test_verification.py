@@ -82,6 +82,12 @@ def test_at_temperature_zero_both_rules_are_the_same(pair, gamma):
     assert round_law(*pair, gamma, "token") == round_law(*pair, gamma, "block")
 
 
+@given(SHARP, st.integers(0, 3))
+def test_with_candidates_that_are_not_drawn_both_rules_are_the_same(pair, gamma):
+    draft, target = pair
+    assert round_law(target, draft, gamma, "token") == round_law(target, draft, gamma, "block")
+
+
 @given(PAIRS, st.integers(1, 3))
 def test_token_verification_accepts_the_overlap(pair, gamma):
     """E[L] by enumeration is 1 + the sum of the s_i; with one prefix law the a_i are Σ min(p, q)."""

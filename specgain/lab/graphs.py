@@ -100,7 +100,8 @@ class GraphLoop:
 
     `capacity` is the longest text, prompt included, and `gamma` the greatest speculation length. `dial`, conditional
     acceptances a_1 … a_gamma, replaces the verdict: the guesses are verified and then kept with these chances, for
-    timing models whose weights are random. With `capture=False` the phases run as they are on CUDA too.
+    timing models whose weights are random. With `capture=False` the phases run as they are on CUDA too. ValueError for
+    sampling with block verification, which `loop.generate` knows.
     """
 
     def __init__(
@@ -117,6 +118,10 @@ class GraphLoop:
         seed=0,
         capture=True,
     ):
+        if sampling.verification != "token" and not sampling.greedy:
+            raise ValueError(
+                f"verification = {sampling.verification!r} is not built in static shapes; use 'token' here, or lab.generate"
+            )
         self.target, self.draft = target, getattr(draft, "model", draft)
         self.rows, self.gamma, self.eos, self.sampling = batch_bucket(rows), _checks.gamma(gamma), eos, sampling
         self.capacity = target.config.context if capacity is None else capacity

@@ -204,6 +204,14 @@ def test_sampling_is_repeatable_by_seed(pairs):
     assert [o.tokens for o in texts[0]] == [o.tokens for o in texts[1]] != [o.tokens for o in texts[2]]
 
 
+def test_block_verification_is_refused_where_it_would_change_rounds(pairs):
+    target, draft = pairs[0]
+    with pytest.raises(ValueError, match="verification = 'block' is not built in static shapes; use 'token' here"):
+        generate_static(target, [[1]], 3, ModelDraft(draft), 2, sampling=Sampling(1.0, verification="block"))
+    greedy = generate_static(target, [[1]], 3, ModelDraft(draft), 2, sampling=Sampling(verification="block"))
+    assert greedy.outputs[0].tokens == generate_static(target, [[1]], 3).outputs[0].tokens
+
+
 # --- capture, played on a CPU -------------------------------------------------------------------------------------
 
 

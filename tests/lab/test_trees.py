@@ -88,7 +88,9 @@ def test_sampled_output_follows_the_target(pairs):
 
     target, model = pairs[0]
     prompt, sampling = [5, 7], Sampling(1.0, top_k=4)
-    run = generate_tree(target, [prompt] * 6000, 2, TreeDraft(model, SHAPES["mixed"]), rows=600, sampling=sampling, seed=2)
+    run = generate_tree(
+        target, [prompt] * 6000, 2, TreeDraft(model, SHAPES["mixed"]), rows=600, sampling=sampling, seed=2
+    )
     from specgain.lab.model import Cache
 
     first = sampling.probs(target(torch.tensor([prompt]), Cache(target))[0, -1])
@@ -106,6 +108,23 @@ def test_sampled_output_follows_the_target(pairs):
         observed.append(rest[0])
         wanted.append(rest[1])
     assert chisquare(observed, np.array(wanted) * sum(observed) / sum(wanted)).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_block_verification_changes_nothing_for_a_tree(pairs, temperature):
+    """The candidates of a tree are not drawn, so the walk goes as far as any rule that keeps the law."""
+    target, model = pairs[0]
+    runs = [
+        generate_tree(
+            target,
+            [[5, 7]] * 8,
+            12,
+            TreeDraft(model, SHAPES["mixed"]),
+            sampling=Sampling(temperature, verification=rule),
+        )
+        for rule in ("token", "block")
+    ]
+    assert len({str([(o.tokens, o.log.accepted) for o in run.outputs]) for run in runs}) == 1
 
 
 def test_walk_takes_the_child_that_was_chosen():
