@@ -94,8 +94,8 @@ class OnlineAcceptance:
     """An acceptance law learnt round by round: discounted counts per position, and a prior worth `weight` candidates.
 
     `prior` is a number or another `OnlineAcceptance`: the load's, for the law of one request.  Without own rounds a
-    request has the load's law; its own share of accepted candidates then shifts that law (in log-odds, the same at every
-    position), and its own counts per position take over.  All counts keep the share `memory` from round to round.
+    request has the load's law; its own share of accepted candidates then shifts that law (its odds, by one factor at
+    every position), and its own counts per position take over.  All counts keep the share `memory` from round to round.
 
     >>> law = OnlineAcceptance(prior=0.5, weight=2.0, memory=1.0)
     >>> law.observe(drafted=4, accepted=3)
@@ -118,32 +118,35 @@ class OnlineAcceptance:
         """Count one round; position i was tried if i − 1 candidates were accepted and i were drafted."""
         if not 0 <= _checks.gamma(accepted, "accepted") <= _checks.gamma(drafted, "drafted"):
             raise ValueError(f"accepted = {accepted} of drafted = {drafted} candidates; K cannot exceed γ")
-        self._hits = [value * self.memory for value in self._hits] + [0.0] * (drafted - len(self._hits))
-        self._trials = [value * self.memory for value in self._trials] + [0.0] * (drafted - len(self._trials))
-        for i in range(min(accepted + 1, drafted)):
-            self._trials[i] += 1
-            self._hits[i] += i < accepted
+        new, tried = [0.0] * (drafted - len(self._hits)), min(accepted + 1, drafted)
+        self._hits = [h * self.memory + (i < accepted) for i, h in enumerate(self._hits + new)]
+        self._trials = [n * self.memory + (i < tried) for i, n in enumerate(self._trials + new)]
 
-    def conditional(self, gamma):
-        """Return the estimated (a_1, …, a_γ)."""
+    def conditional(self, gamma, errors=0.0):
+        """Return the estimated (a_1, …, a_γ), each raised by `errors` standard errors: most where little was tried."""
         own = [*zip(self._hits, self._trials, strict=True)] + [(0.0, 0.0)] * (gamma - len(self._hits))
-        return [(h + self.weight * b) / (n + self.weight) for (h, n), b in zip(own, self._base(gamma), strict=False)]
+        w = self.weight
+        found = [(h + w * b) / (n + w) for (h, n), b in zip(own, self._base(gamma), strict=False)]
+        if errors:
+            tried = (n + 1 for _, n in own)
+            found = [min(1.0, a + errors * (a * (1 - a) / n) ** 0.5) for a, n in zip(found, tried, strict=False)]
+        return found
 
     def _base(self, gamma):
         """Return what is expected at each position before its own counts."""
         if not isinstance(self._prior, OnlineAcceptance):
             return [self.mean] * gamma
-        shift = _log_odds(self.mean) - _log_odds(self._prior.mean)
-        return [1 / (1 + math.exp(-_log_odds(a) - shift)) for a in self._prior.conditional(gamma)]
+        factor = _odds(self.mean) / _odds(self._prior.mean)
+        return [a * factor / (1 - a + a * factor) for a in self._prior.conditional(gamma)]
 
     def survival(self, gamma):
         """Return the estimated (s_1, …, s_γ)."""
         return list(accumulate(self.conditional(gamma), mul))
 
 
-def _log_odds(p):
+def _odds(p):
     p = min(max(p, 1e-6), 1 - 1e-6)
-    return math.log(p / (1 - p))
+    return p / (1 - p)
 
 
 class Spread:
@@ -180,16 +183,17 @@ class _Learner(Controller):
     """A controller that learns one law for the load and, over it, one for each request.
 
     The load starts from `prior`, high on purpose and worth `weight` candidates: it drafts until it knows better.  A
-    request that was not drafted for `patience` rounds, or never, is tried again; else nothing more would be learnt.
+    request that is not drafted is tried again, or nothing more would be learnt about it: after `patience` rounds, and
+    after twice as many rounds each time that the try did not convince.
     """
 
-    def __init__(self, lengths, prior=0.8, weight=100.0, memory=0.9, load_memory=0.999, patience=20):
+    def __init__(self, lengths, prior=0.8, weight=50.0, memory=0.9, load_memory=0.999, patience=20):
         self.lengths = sorted({_checks.gamma(length, "lengths") for length in lengths})
         if not self.lengths or self.lengths[-1] == 0:
             raise ValueError("lengths has no length above 0; give the lengths to choose from, such as range(9)")
         self.load, self.spread = OnlineAcceptance(prior, weight, load_memory), Spread()
         self.memory, self.patience = memory, _checks.gamma(patience, "patience", least=1)
-        self._laws, self._counts, self._idle = {}, {}, {}
+        self._laws, self._counts, self._idle, self._wait = {}, {}, {}, {}
 
     def law(self, request):
         """Return the `OnlineAcceptance` of a request."""
@@ -198,22 +202,25 @@ class _Learner(Controller):
         return self._laws[request]
 
     def due(self, request):
-        """Return True if the request should be drafted for the sake of knowing."""
-        return self._idle.get(request, self.patience) >= self.patience
+        """Return True if the request should be drafted for the sake of knowing: a new one, or one that waited."""
+        return request not in self._idle or self._idle[request] >= self._wait[request]
 
     def observe(self, request, drafted, accepted):
-        self._idle[request] = 0 if drafted else self._idle.get(request, 0) + 1
         if drafted:
+            tried_again = self.due(request) and request in self._idle
+            self._wait[request] = 2 * self._wait[request] if tried_again else self.patience
             self.law(request).observe(drafted, accepted)
             self.load.observe(drafted, accepted)
             hits, trials = self._counts.get(request, (0, 0))
             self._counts[request] = hits + accepted, trials + min(accepted + 1, drafted)
+        self._wait.setdefault(request, self.patience)
+        self._idle[request] = 0 if drafted else self._idle.get(request, 0) + 1
 
     def finish(self, request):
         if request in self._counts:
             self.spread.add(*self._counts.pop(request))
-        self._laws.pop(request, None)
-        self._idle.pop(request, None)
+        for kept in (self._laws, self._idle, self._wait):
+            kept.pop(request, None)
 
 
 class StepRule(_Learner):
@@ -223,50 +230,68 @@ class StepRule(_Learner):
     waiting draft costs.  Over convex costs this is where the step rule stops (P8, P9); over stairs it looks at every
     length.  A request is judged as if all of the batch were like it, and leaves the load's best length only for one
     that promises `margin` more: what a few rounds say is noisy, and the top is flat.
+
+    Rounds of length 4 say nothing about a fifth candidate.  So where drafting pays, the load's best length is sought with
+    acceptances `errors` standard errors too high: it grows until what lies behind it is known, but to no length that
+    seems to lose more than `margin`, as requests leave such a one.
     """
 
-    def __init__(self, t_round, lengths, margin=0.05, **learning):
+    def __init__(self, t_round, lengths, margin=0.05, errors=0.5, **learning):
         super().__init__(lengths, **learning)
-        self.t_round, self.margin = t_round, margin
+        self.t_round, self.margin, self.errors = t_round, margin, errors
 
-    def gamma(self, batch_size, request):
-        load, own = self.rates(self.load, batch_size), self.rates(self.law(request), batch_size)
+    def gammas(self, batch_size, requests):
+        load = self.rates(self.load, batch_size)
+        if max(load, key=load.get):
+            load = self.rates(self.load, batch_size, self.errors)
+        return [self._choose(load, batch_size, request) for request in requests]
+
+    def _choose(self, load, batch_size, request):
+        """Return the length of one request, given the `rates` of the load."""
+        own = self.rates(self.law(request), batch_size)
         common, best = max(load, key=load.get), max(own, key=own.get)
         chosen = best if own[best] > own[common] * (1 + self.margin) else common
         if chosen == 0 and self.due(request):
             return max(filter(None, load), key=load.get)
         return chosen
 
-    def rates(self, law, batch_size):
+    def rates(self, law, batch_size, errors=0.0):
         """Return {length: expected tokens per second} under an `OnlineAcceptance`."""
-        tokens = [1.0, *(1 + total for total in accumulate(law.survival(self.lengths[-1])))]
+        survival = accumulate(law.conditional(self.lengths[-1], errors), mul)
+        tokens = list(accumulate(survival, initial=1.0))
         return {g: tokens[g] / self.t_round(g, batch_size) for g in self.lengths}
 
 
 class StopRule(StepRule):
     """A draft that looks at its own confidence after every pass and goes on while that pays (P22).
 
-    `calibrate` turns a confidence into a chance of acceptance, such as `calibration.isotonic`.  `gamma` gives 0 or the
-    longest length; the loop then asks `goes_on` before each further pass.  The candidates of earlier passes are always
+    `calibrate` turns a confidence into a chance of acceptance, such as `calibration.isotonic`.  `gammas` gives 0 or the
+    longest length; the draft then asks `goes_on` before each further pass.  The candidates of earlier passes are always
     verified, so the choice does not look at the token that it decides about.
     """
 
     def __init__(self, t_round, longest, calibrate=float, **learning):
         super().__init__(t_round, range(_checks.gamma(longest, "longest", least=1) + 1), **learning)
-        self.calibrate = calibrate
+        self.calibrate, self._known = calibrate, {}  # what `goes_on` needs of a request's law, for one round
 
-    def gamma(self, batch_size, request):
-        return self.lengths[-1] if super().gamma(batch_size, request) else 0
+    def gammas(self, batch_size, requests):
+        return [self.lengths[-1] if length else 0 for length in super().gammas(batch_size, requests)]
+
+    def observe(self, request, drafted, accepted):
+        super().observe(request, drafted, accepted)
+        self._known.pop(request, None)
 
     def goes_on(self, batch_size, request, confidences):
         """Return True if the draft should make another pass after those with these `confidences`.
 
         It should if some number of further candidates brings more than the request's tokens per second over their time.
         """
-        done, law = len(confidences), self.law(request)
-        rate = max(self.rates(law, batch_size).values())
+        if request not in self._known:
+            law = self.law(request)
+            self._known[request] = max(self.rates(law, batch_size).values()), law.conditional(self.lengths[-1])
+        (rate, conditional), done = self._known[request], len(confidences)
         alive, more, base = math.prod(map(self.calibrate, confidences)), 0.0, self.t_round(done, batch_size)
-        for gamma, a in enumerate(law.conditional(self.lengths[-1])[done:], start=done + 1):
+        for gamma, a in enumerate(conditional[done:], start=done + 1):
             alive *= a
             more += alive
             if more > rate * (self.t_round(gamma, batch_size) - base):
@@ -303,17 +328,25 @@ def best_lengths(survivals, t_step, batch_size=None):
     for r, row in enumerate(survivals):
         if any(not 0 <= now <= before for before, now in zip([1, *row], row, strict=False)):
             raise ValueError(f"survivals[{r}] = {row} must fall from at most 1 to at least 0; give s_1, s_2, …")
-    batch_size = max(len(survivals), batch_size or 0)
-    best = (len(survivals) / t_step(0, batch_size), [0] * len(survivals)) if survivals else (0, [])
+    count, chosen = len(survivals), [0] * len(survivals)
+    batch_size, places = max(count, batch_size or 0), _ranked(survivals)
+    best, taken = count / t_step(0, batch_size), []
     for depth in range(1, max(map(len, survivals), default=0) + 1):
-        places = [(-s, i, r) for r, row in enumerate(survivals) for i, s in enumerate(row[:depth])]
-        tokens, chosen = len(survivals), [0] * len(survivals)
-        for drafted, (minus, _, r) in enumerate(sorted(places), start=1):
-            tokens, chosen[r] = tokens - minus, chosen[r] + 1
-            rate = tokens / t_step(depth, batch_size + drafted)
-            if rate > best[0]:
-                best = (rate, list(chosen))
-    return best[1]
+        reach = [place for place in places if place[1] < depth]
+        tokens = accumulate((-minus for minus, _, _ in reach), initial=count)
+        next(tokens)
+        for drafted, total in enumerate(tokens, start=1):
+            rate = total / t_step(depth, batch_size + drafted)
+            if rate > best:
+                best, taken = rate, reach[:drafted]
+    for _, _, r in taken:
+        chosen[r] += 1
+    return chosen
+
+
+def _ranked(survivals):
+    """Return (−s, depth − 1, request) of all candidates, the largest survivals first, parents before children."""
+    return sorted((-s, i, r) for r, row in enumerate(survivals) for i, s in enumerate(row))
 
 
 def cut_lengths(survivals, t_verify, batch_size=None):

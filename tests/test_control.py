@@ -212,12 +212,36 @@ def test_the_spread_of_requests_is_found():
 
 
 def test_a_request_that_is_not_drafted_is_tried_again():
-    dear = StepRule(lambda g, b: 1.0 if g == 0 else 3.0 + g, LENGTHS, patience=5)
+    """After `patience` rounds, and after twice as many each time that the try is in vain."""
+    dear = StepRule(lambda g, b: 1.0 if g == 0 else 3.0 + g, LENGTHS, patience=3)
     asked = []
-    for _ in range(12):
+    for _ in range(30):
         asked.append(dear.gamma(1, "a"))
         dear.observe("a", asked[-1], 0)
-    assert [g > 0 for g in asked] == [True, False, False, False, False, False] * 2
+    assert [round for round, g in enumerate(asked) if g] == [0, 4, 11, 24]
+
+
+def test_a_try_that_convinces_ends_the_waiting():
+    rule = StepRule(lambda g, b: 1 + 0.1 * g, LENGTHS, patience=2)
+    due = []
+    for drafted in (1, 0, 0, 4, 4, 0, 0, 0):  # chosen, left, due and tried, chosen again, left
+        due.append(rule.due("a"))
+        rule.observe("a", drafted, drafted)
+    assert due == [True, False, False, True, False, False, False, True]
+
+
+def test_the_length_grows_until_what_lies_behind_it_is_known():
+    """Rounds of two candidates say that the second is easier than the first; of a third they say nothing."""
+    wary, keen = (StepRule(lambda g, b: 1 + 0.36 * g, LENGTHS, errors=errors) for errors in (0.0, 0.5))
+    for k in (0, 2) * 300:
+        wary.observe(k, 2, k)
+        keen.observe(k, 2, k)
+    raised = [a - b for a, b in zip(keen.load.conditional(4, 0.5), keen.load.conditional(4), strict=True)]
+    assert raised[0] < raised[1] + 0.01 < raised[2] == pytest.approx(raised[3])
+    assert wary.gamma(1, "new") == 2 and keen.gamma(1, "new") == 3
+    for _ in range(300):
+        keen.observe("longer", 3, 2)  # now it is known that the third is always wrong
+    assert keen.gamma(1, "new") == 2
 
 
 class Oracle(Controller):
@@ -310,7 +334,6 @@ def test_a_length_per_request_beats_the_best_fixed_one_on_a_mixed_load(cost, dom
 @pytest.mark.parametrize("draft", ["weak", "strong"])
 @pytest.mark.parametrize("domain", ["json", "func", "viet", "stdlib", "prose"])
 def test_it_loses_little_on_a_load_of_one_kind(cost, domain, draft):
-    """Within 2.5 % of the best fixed length, but for one load on which it learns too slowly (8 %)."""
+    """Within 2 % of the best fixed length, on prompts that no setting of the rule was chosen on."""
     own, fixed, bound = against_best_fixed(cost, (domain,), draft)
-    allowed = 1.08 if (domain, draft) == ("json", "weak") else 1.025
-    assert own.sum() <= allowed * fixed.sum() and bound <= min(own.sum(), fixed.sum())
+    assert own.sum() <= 1.02 * fixed.sum() and bound <= min(own.sum(), fixed.sum())
