@@ -2,11 +2,13 @@
 
 import copy
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from specgain.records.measured import file_problems, inventory, main, problems
 
@@ -90,7 +92,10 @@ def test_a_readers_cost_file_passes_and_wrong_ones_fail_in_a_process_of_their_ow
     del wrong["t_decode_ms"]
     done = subprocess.run([*command, placed(tmp_path, wrong)], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert "t_decode_ms' is a required property" in done.stdout and "gammas['4'].t_verify_ms: '1.5 ms' is not of type" in done.stdout
+    assert (
+        "t_decode_ms' is a required property" in done.stdout
+        and "gammas['4'].t_verify_ms: '1.5 ms' is not of type" in done.stdout
+    )
 
 
 @pytest.mark.parametrize(
@@ -117,6 +122,17 @@ def test_what_specgain_measure_writes_has_the_schema_that_is_checked(tmp_path):
     assert problems(record) == []
     domains["json"]["agreement"]["d"] = ["0x"]
     assert len(problems(record)) == 1
+
+
+def test_the_workflow_checks_measurements_publishes_and_rebuilds_every_week():
+    text = (ROOT / ".github" / "workflows" / "pages.yml").read_text(encoding="utf-8")
+    flow = yaml.safe_load(text)
+    runs = {name: [step.get("run", step.get("uses")) for step in job["steps"]] for name, job in flow["jobs"].items()}
+    checked = runs["measurements"][-1].removeprefix("python -m specgain.records.measured ")
+    assert {*ROOT.glob(checked)} == {found.path for found in inventory(ROOT)}
+    assert "bash .ci/run" in runs["test"] and flow["jobs"]["publish"]["needs"] == "test"
+    assert any(step.startswith("actions/deploy-pages") for step in runs["publish"])
+    assert re.search(r"schedule:\n    - cron: \"\d+ \d+ \* \* \d\"", text)
 
 
 def test_a_new_file_appears_in_the_inventory_by_itself(tmp_path):
