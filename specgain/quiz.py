@@ -28,6 +28,7 @@ import json
 import math
 import random
 import re
+import reprlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,13 +49,15 @@ class BankError(ValueError):
 
 # ------------------------------------------------------------------------------------------------ expressions
 
-_ARITHMETIC = (ast.Expression, ast.BinOp, ast.operator, ast.UnaryOp, ast.unaryop)
-_ARITHMETIC += (ast.Constant, ast.Name, ast.Load, ast.Call)
+_ARITHMETIC = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.UAdd, ast.USub, ast.Constant, ast.Name, ast.Load, ast.Call)
+_ARITHMETIC += (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
 _LIBRARY = _ARITHMETIC + (ast.keyword, ast.Attribute, ast.Subscript, ast.Slice, ast.List, ast.Tuple, ast.Dict)
 _LIBRARY += (ast.Compare, ast.cmpop, ast.BoolOp, ast.boolop, ast.IfExp)
 _LIBRARY += (ast.GeneratorExp, ast.ListComp, ast.comprehension, ast.Store)
-_FUNCTIONS = {name: getattr(math, name) for name in ("exp", "expm1", "log", "log1p", "sqrt", "floor", "ceil", "prod")}
-_FUNCTIONS |= {f.__name__: f for f in (abs, min, max, sum, round, len, range, float, Fraction)}
+_FUNCTIONS = {name: getattr(math, name) for name in ("exp", "expm1", "log", "log1p", "sqrt", "floor", "ceil")}
+_FUNCTIONS |= {f.__name__: f for f in (abs, min, max)}
+_BANK_FUNCTIONS = {f.__name__: f for f in (math.prod, sum, round, len, range, float, Fraction)}  # not for answers: range(10**12)
+_LONGEST, _LARGEST = 1000, 20_000  # characters of an answer, bits of an exact power: more would keep a reader waiting
 
 
 @functools.cache
@@ -62,34 +65,82 @@ def library_names():
     """Return the dict of names that a bank's `expression` may use: specgain's public names and simple functions."""
     modules = (acceptance, gain, length, round_time)
     public = {n: v for m in modules for n, v in vars(m).items() if not n.startswith("_") and callable(v)}
-    return _FUNCTIONS | {n: v for n, v in public.items() if v.__module__.startswith("specgain.")}
+    return _FUNCTIONS | _BANK_FUNCTIONS | {n: v for n, v in public.items() if v.__module__.startswith("specgain.")}
 
 
 def evaluate(expression, names=None):
     """Return the value of `expression` over `names` (default: `library_names()`).
 
     Only formulas are evaluated: an import, an assignment, a private attribute or an unknown name raises ValueError.
+    With `names`, as for a reader's answer, only numbers and arithmetic are; a huge power raises ValueError too.
 
     >>> evaluate("committed_length([0.5, 0.5])")
     1.75
     """
     allowed, known = (_LIBRARY, library_names()) if names is None else (_ARITHMETIC, names)
+    if names is not None and len(expression) > _LONGEST:
+        raise ValueError(f"{_brief(expression)} has {len(expression)} characters; {_LONGEST} are enough for any formula here")
     try:
         tree = ast.parse(expression.strip(), mode="eval")
     except SyntaxError as error:
-        raise ValueError(f"{expression!r} is not a formula: {error.msg}") from None
+        raise ValueError(f"{_brief(expression)} is not a formula: {error.msg} (a product needs *)") from None
     names_here = (node for node in ast.walk(tree) if isinstance(node, ast.Name))
     known = known | {node.id: None for node in names_here if isinstance(node.ctx, ast.Store)}
     for node in ast.walk(tree):
-        if not isinstance(node, allowed) or (isinstance(node, ast.Attribute) and node.attr.startswith("_")):
-            raise ValueError(f"{expression!r} holds more than a formula ({type(node).__name__})")
-        if isinstance(node, ast.Name) and node.id not in known:
-            raise ValueError(f"{expression!r} uses {node.id!r}, which is not known here; known are {_listed(known)}")
-    return eval(compile(tree, "<expression>", "eval"), {"__builtins__": {}} | known)  # checked above, node by node
+        _refuse_all_but(allowed, known, node, expression)
+    code = compile(ast.fix_missing_locations(_Powers().visit(tree)), "<expression>", "eval")
+    try:
+        return eval(code, {"__builtins__": {}, "_power": _power} | known)  # checked above, node by node
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{_brief(expression)} cannot be worked out: {error}") from None
+
+
+def _refuse_all_but(allowed, known, node, expression):
+    """Raise ValueError if a node of a formula is not of the allowed kinds, or is a name that is not known."""
+    text = isinstance(node, ast.Constant) and type(node.value) not in (int, float) and allowed is _ARITHMETIC
+    if text or not isinstance(node, allowed) or (isinstance(node, ast.Attribute) and node.attr.startswith("_")):
+        raise ValueError(f"{_brief(expression)} holds more than a formula ({type(node).__name__})")
+    called = node.func if isinstance(node, ast.Call) and allowed is _ARITHMETIC else None
+    variable = isinstance(called, ast.Name) and called.id in set(known) - set(_FUNCTIONS)
+    if variable or isinstance(called, (ast.Constant, ast.BinOp)):
+        raise ValueError(f"{_brief(expression)} has a bracket right behind a number or a variable; a product needs *")
+    if isinstance(node, ast.Name) and node.id not in known:
+        raise ValueError(f"{_brief(expression)} uses {node.id!r}, which is not known here; known are {_listed(known)}")
+
+
+class _Powers(ast.NodeTransformer):
+    """Turns each power of a formula into a call of `_power`."""
+
+    def visit_BinOp(self, node):
+        self.generic_visit(node)
+        power = ast.Call(ast.Name("_power", ast.Load()), [node.left, node.right], [])
+        return power if isinstance(node.op, ast.Pow) else node
+
+
+def _power(base, exponent):
+    """Return base**exponent; ValueError if both are exact and the result would fill more than `_LARGEST` bits."""
+    if isinstance(base, (int, Fraction)) and isinstance(exponent, (int, Fraction)):
+        bits = max(abs(base.numerator), base.denominator).bit_length()
+        if abs(base) != 1 and bits * abs(exponent) > _LARGEST:
+            raise ValueError("it holds a power that is too large")
+    return base**exponent
+
+
+def _brief(answer):
+    """Return an answer as Python writes it, shortened if it is long."""
+    return _SHORT.repr(answer)
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 80
 
 
 def _listed(names):
-    return ", ".join(sorted(names)) if len(names) < 15 else "the public functions and classes of specgain"
+    """Return the names that a formula may use, as a list to read."""
+    if "Ledger" in names:
+        return "the public functions and classes of specgain"
+    words = sorted(set(names) - set(_FUNCTIONS))
+    return ", ".join(words) + " and functions such as sqrt and exp" if words else "digits alone"
 
 
 # ---------------------------------------------------------------------------------------------------- banks
@@ -383,9 +434,15 @@ def _slip(entry, hint):
 def _number(answer):
     """Return the answer as a number; text may hold arithmetic such as "27/10"."""
     if isinstance(answer, str):
-        answer = evaluate(answer, {})
+        if not answer.strip():
+            raise ValueError("The answer is empty; give digits, or a fraction as text")
+        if re.fullmatch(r"\s*[-−+]?\d+,\d+\s*", answer):
+            raise ValueError(f"{_brief(answer)} has a comma; write the decimal point as a point")
+        if re.fullmatch(r"\s*[-−+]?[\d.]+\s*(%|[A-Za-zµ/]+)\s*", answer):
+            raise ValueError(f"{_brief(answer)} has a unit or a mark behind the number; give the number alone")
+        answer = evaluate(_python(answer), {})
     if isinstance(answer, bool) or not isinstance(answer, Real) or not math.isfinite(answer):
-        raise ValueError(f"{answer!r} is not a finite number; give digits, or a fraction as text")
+        raise ValueError(f"{_brief(answer)} is not a finite number; give digits, or a fraction as text")
     return answer
 
 
@@ -423,10 +480,10 @@ def _what_is_wrong(value, key, tolerance, unit):
 
 
 def _compare_list(entry, answer, key):
-    if isinstance(answer, (str, bytes)) or not (isinstance(answer, Sequence) or hasattr(answer, "tolist")):
-        return Verdict(False, f"{answer!r} is not a list; give one number per entry, in square brackets.")
+    if isinstance(answer, (str, bytes)) or not (isinstance(answer, Sequence) or getattr(answer, "ndim", 0) == 1):
+        return Verdict(False, f"{_brief(answer)} is not a list; give one number per entry, in square brackets.")
     if len(answer) != len(key):
-        return Verdict(False, f"The list has {len(answer)} entries, and the question asks for {len(key)}.")
+        return Verdict(False, f"Entries in the list: {len(answer)}; the question asks for {len(key)}.")
     for place, (given, right) in enumerate(zip(answer, key, strict=True), start=1):
         verdict = _compare_number(entry, given, right)
         if not verdict.correct:
@@ -437,17 +494,19 @@ def _compare_list(entry, answer, key):
 def _compare_choice(entry, answer, key):
     words = [str(choice).casefold() for choice in entry["choices"]]
     given = str(answer).strip().casefold()
-    if given not in words:
-        return Verdict(False, f"{answer!r} is not one of the choices: {', '.join(map(str, entry['choices']))}.")
+    if answer is None or given not in words:
+        return Verdict(False, f"{_brief(answer)} is not one of the choices: {', '.join(map(str, entry['choices']))}.")
     return RIGHT if given == str(key).casefold() else Verdict(False, "No. What in the question speaks against it?")
 
 
 def _compare_formula(entry, answer, key):
     """Compare two formulas at points whose exact fractions no two different formulas of this size share by chance."""
-    for point in _points(entry["variables"]):
+    undefined = 0
+    for point in (points := _points(entry["variables"])):
         try:
             value, right = _formula_value(answer, point), _formula_value(key, point)
         except ZeroDivisionError:
+            undefined += 1
             continue
         except (TypeError, ValueError) as error:
             return Verdict(False, str(error))
@@ -456,6 +515,8 @@ def _compare_formula(entry, answer, key):
             where = ", ".join(f"{name} = {number}" for name, number in point.items())
             direction = "large" if value > right else "small"
             return Verdict(False, f"At {where} your formula gives {float(value):.6g}, which is too {direction}.")
+    if 2 * undefined > len(points):  # at one or two points an equal formula may divide by zero, as (a² − 1)/(a − 1) at 1
+        return Verdict(False, "Your formula divides by zero.")
     return RIGHT
 
 
@@ -463,7 +524,7 @@ def _compare_derivation(entry, answer, key):
     """Compare line by line; with the text of one wrong line as `key`, return whether the first wrong line equals it."""
     lines = answer.split("\n") if isinstance(answer, str) else answer
     if not isinstance(lines, Sequence) or not all(isinstance(line, str) for line in lines):
-        return Verdict(False, f"{answer!r} is not a derivation. {_WANTED['derivation']}")
+        return Verdict(False, f"{_brief(answer)} is not a derivation. {_WANTED['derivation']}")
     lines = [line.strip().lstrip("= ") for line in lines if line.strip()]
     for place, line in enumerate(lines, start=1):
         verdict = _compare_formula(entry, line, entry["expression"])
@@ -511,7 +572,12 @@ def _points(variables, count=7):
 
 def _python(formula):
     """Return a formula's text as Python reads it."""
-    return str(formula).strip().replace("^", "**").replace("γ", "gamma").replace("·", "*").replace("−", "-")
+    text = re.sub("[⁰¹²³⁴⁵⁶⁷⁸⁹]+", lambda power: "**" + power[0].translate(_SUPERSCRIPTS), str(formula).strip())
+    return text.replace("^", "**").replace("γ", "gamma").translate(_SIGNS)
+
+
+_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
+_SIGNS = str.maketrans("·×÷−", "**/-")
 
 
 def _formula_value(formula, point):
@@ -520,8 +586,8 @@ def _formula_value(formula, point):
         value = formula(**point)
     else:
         value = evaluate(_python(formula), _FUNCTIONS | point)
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise ValueError(f"the formula gives {value!r}, which is not a number")
+    if isinstance(value, bool) or not isinstance(value, Real) or (isinstance(value, float) and not math.isfinite(value)):
+        raise ValueError(f"the formula gives {_brief(value)}, which is not a finite number")
     return value
 
 

@@ -376,6 +376,60 @@ def test_formulas_are_compared_as_formulas(answer, message):
     assert message in quiz.check_answer(FORMULA, answer).message
 
 
+EQUAL = [  # to L*t - g*d - o
+    "t*L - o - d*g", "-(g*d + o) + L*t", "L*t - (g*d + o)", "(2*L*t - 2*g*d - 2*o)/2", "L·t − g·d − o", "L×t - o - g×d",
+    "t*(L - g*d/t - o/t)", "(L²*t - L*g*d - L*o)/L", "L*t - g*d - o*(g - 1)/(g - 1)",
+    lambda L, t, g, d, o: L * t - g * d - o,
+]  # fmt: skip
+NEAR = [
+    "L*t - g*d + o", "(L - 1)*t - g*d - o", "L*t - (g + 1)*d - o", "L*t - g*(d + o)", "L*t/(g*d + o)", "L*t - g*d - o - t",
+    "L*t - g*d - 1.0001*o", "abs(L*t - g*d - o)", "L*t - g^2*d - o", "min(L*t - g*d - o, 20)",
+]  # fmt: skip
+CLUMSY = {
+    "1/0": "divides by zero", "(L*t)/(t - t)": "divides by zero", "0**-1": "divides by zero",
+    "9**9**9": "a power that is too large", "L^10^10^10": "a power that is too large", "(2**5000)**5000": "too large",
+    "exp(1e9)": "cannot be worked out", "log(0)": "cannot be worked out", "sqrt(-1)": "cannot be worked out",
+    "1e400": "not a finite number", "(-1)**0.5": "not a finite number", "exp": "not a finite number",
+    "2(L)": "a product needs *", "L(t)": "a product needs *", "L t": "a product needs *",
+    "__import__('os').getcwd()": "a formula", "L.__class__": "a formula", "'a'*10**10": "a formula", "1 << 10**9": "a formula",
+    "print(L)": "'print', which is not known", "sum(range(10**12))": "not known", "round(L, 10**9)": "not known",
+    "(" * 5000: "5000 characters", "-" * 99999 + "1": "characters", "L if t else o": "a formula", "True": "a formula",
+}  # fmt: skip
+
+
+def test_equal_formulas_are_right_and_near_misses_are_not():
+    for form in EQUAL:
+        assert quiz.check("drill-verify", form), form
+    for form in NEAR:
+        verdict = quiz.check("drill-verify", form)
+        assert not verdict and "At L = " in verdict.message, form
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("answer", CLUMSY)
+def test_an_impossible_or_malicious_formula_is_answered_at_once(answer):
+    """Nothing of it is run, nothing keeps the reader waiting, and a division by zero is not taken for an equal formula."""
+    verdict = quiz.check("drill-verify", answer)
+    assert not verdict and CLUMSY[answer] in verdict.message and len(verdict.message) < 300
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ("", "empty"),
+        ("0,4161", "write the decimal point as a point"),
+        ("41.6 %", "give the number alone"),
+        ("0.416 tokens", "give the number alone"),
+        ("9**9**9", "too large"),
+        ("pooled", "digits alone"),
+        (list(range(999)), "not a finite number"),
+    ],
+)
+def test_a_number_in_a_wrong_form_is_told_the_right_one(answer, message):
+    verdict = quiz.check("00-pooled", answer)
+    assert not verdict and message in verdict.message and len(verdict.message) < 200
+
+
 LINES = ["1 + a + a^2 + a^3 + a^4", "(1 - a^5) / (1 - a)"]
 
 
@@ -409,7 +463,7 @@ def broken(**_):
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.complex_numbers()
-    | st.sampled_from([broken, object(), 10**400, "1/0", "exp(1e9)", "(" * 500, "\x00", "a = 1", "lambda: 1"]),
+    | st.sampled_from([broken, object(), 10**400, "1/0", "exp(1e9)", "(" * 500, "\x00", "a = 1", "lambda: 1", "9**9**9", "-" * 9999]),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=2) | st.tuples(inner),
     max_leaves=6,
 )  # fmt: skip
