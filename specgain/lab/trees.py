@@ -3,7 +3,9 @@
 The draft fills the tree with its most likely tokens. The target then chooses at every node, by its own rule (greedy or
 sampling), and the round walks down from the text's last token as long as the choice is a child that was drafted. So
 every committed token is the target's own choice: the output is exact for every tree, and the tree decides only how far
-a round gets. Accepted nodes lie scattered in the cache; they are moved together, the rest is forgotten.
+a round gets. The candidates are not drawn, so no rule that keeps the target's law gets further than this walk, and
+`Sampling.verification` changes nothing here. Accepted nodes lie scattered in the cache; they are moved together, the
+rest is forgotten.
 """
 
 from collections import deque
