@@ -80,7 +80,7 @@ colab-check: $(STAMP)  ## run the set-up cell in a stand-in for Colab; torch and
 instructor: book  ## write the answer keys and the slides of all figures into _build/instructor
 	@$(BIN)/python tools/instructor.py
 
-grading-check:  ## write assignments for nbgrader and Otter-Grader, and try both (own environment, 300 MB, minutes)
+grading-check:  ## write assignments for nbgrader and Otter-Grader, and try both (own environment, 700 MB, minutes)
 	@$(PYTHON) tools/grading.py --pip-arguments "$(PIP_ARGS)"
 
 learning-check:  ## list each objective's questions, exercises and pages; fail on a hole

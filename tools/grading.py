@@ -1,10 +1,10 @@
-"""Write exercises as assignments for nbgrader and for Otter-Grader, and try both tools on a right and a wrong submission.
+"""Write exercises as assignments for nbgrader and for Otter-Grader, and try both tools on three submissions.
 
     python3 tools/grading.py [ID ...]     `make grading-check`; default: one exercise of each kind
 
-Both tools go into an environment of their own, _build/grading/venv. The assignments are left in _build/grading/nbgrader
-and _build/grading/otter, ready to be copied. The exit status is 1 if a tool does not give full marks to the right
-submission and none to the wrong one.
+Both tools go into an environment of their own, _build/grading/venv, in the versions of tools/grading-requirements.txt.
+The assignments are left in _build/grading/nbgrader and _build/grading/otter, ready to be copied. The exit status is 1
+if a tool does not give full marks to the right submission, and none to the wrong one and to the one left empty.
 """
 
 import json
@@ -18,18 +18,17 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "_build" / "grading"
 VENV = BUILD / "venv"
-TOOLS = ["nbgrader==0.9.6", "otter-grader==7.0.0"]
+PINS = ROOT / "tools" / "grading-requirements.txt"
 NAME = "specgain"
 DEFAULT = ("02-log", "02-table", "drill-verify", "drill-closed", "08-gate-decide")
 KERNEL = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
 
 
 def install(pip_arguments):
-    """Make the environment, unless it is there: both tools, and this package without what it depends on."""
-    if not (VENV / "bin" / "otter").exists():
+    """Make the environment unless it is there, and install both tools; this package is found by its path."""
+    if not (VENV / "bin" / "python").exists():
         venv.create(VENV, with_pip=True)
-        run("python", "-m", "pip", "install", "--quiet", *TOOLS, *pip_arguments)
-    run("python", "-m", "pip", "install", "--quiet", "--no-deps", "--editable", ROOT)
+    run("python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", PINS, *pip_arguments)
 
 
 def run(program, *arguments, **options):
@@ -82,6 +81,15 @@ def notebook(cells):
 IMPORTS = "from specgain.quiz import check, evaluate"
 
 
+SUBMISSIONS = {"right": right_answer, "wrong": wrong_answer, "empty": None}
+
+
+def given(student, entries):
+    """Return {variable: source of the answer} of a student's submission; none where nothing was filled in."""
+    answer = SUBMISSIONS[student]
+    return {parts(entry)[1]: answer(entry) for entry in entries} if answer else {}
+
+
 # --- nbgrader -------------------------------------------------------------------------------------------------------
 
 
@@ -109,7 +117,7 @@ def fill(released, answers):
 
 
 def try_nbgrader(entries):
-    """Release, submit, grade; return {"right": points, "wrong": points} as nbgrader's gradebook has them."""
+    """Release, submit, grade; return {student: points} as nbgrader's gradebook has them."""
     course = fresh(BUILD / "nbgrader")
     source = course / "source" / NAME
     source.mkdir(parents=True)
@@ -118,11 +126,10 @@ def try_nbgrader(entries):
     run("nbgrader", "generate_assignment", NAME, "--create", cwd=course)
     released = (course / "release" / NAME / f"{NAME}.ipynb").read_text(encoding="utf-8")
     assert "evaluate('" not in released.replace(IMPORTS, ""), "a solution is left in the released notebook"
-    for student, answer in (("right", right_answer), ("wrong", wrong_answer)):
+    for student in SUBMISSIONS:
         folder = course / "submitted" / student / NAME
         folder.mkdir(parents=True)
-        answers = {parts(entry)[1]: answer(entry) for entry in entries}
-        (folder / f"{NAME}.ipynb").write_text(fill(released, answers), encoding="utf-8")
+        (folder / f"{NAME}.ipynb").write_text(fill(released, given(student, entries)), encoding="utf-8")
     run("nbgrader", "autograde", NAME, "--create", cwd=course)
     run("nbgrader", "export", "--to", "grades.csv", cwd=course)
     rows = [line.split(",") for line in (course / "grades.csv").read_text(encoding="utf-8").splitlines()]
@@ -158,17 +165,16 @@ def otter_submission(student, answers):
 
 
 def try_otter(entries):
-    """Assign, submit, run the autograder; return {"right": points, "wrong": points} from Otter's results.json."""
+    """Assign, submit, run the autograder; return {student: points} from Otter's results.json."""
     folder = fresh(BUILD / "otter")
     (folder / f"{NAME}.ipynb").write_text(otter_source(entries), encoding="utf-8")
     run("otter", "assign", "--no-pdfs", f"{NAME}.ipynb", "dist", cwd=folder)
     student = (folder / "dist" / "student" / f"{NAME}.ipynb").read_text(encoding="utf-8")
     grader = next((folder / "dist" / "autograder").glob("*.zip"))
     points = {}
-    for who, answer in (("right", right_answer), ("wrong", wrong_answer)):
-        given = otter_submission(student, {parts(entry)[1]: answer(entry) for entry in entries})
+    for who in SUBMISSIONS:
         place = fresh(folder / "submitted" / who)
-        (place / f"{NAME}.ipynb").write_text(given, encoding="utf-8")
+        (place / f"{NAME}.ipynb").write_text(otter_submission(student, given(who, entries)), encoding="utf-8")
         run("otter", "run", "--no-logo", "-a", grader, "-o", place, place / f"{NAME}.ipynb", cwd=place)
         results = json.loads((place / "results.json").read_text(encoding="utf-8"))
         points[who] = sum(test.get("score", 0) for test in results["tests"])
@@ -193,9 +199,9 @@ def main():
     status = 0
     for tool, attempt in (("nbgrader", try_nbgrader), ("otter", try_otter)):
         points = attempt(entries)
-        good = points == {"right": len(entries), "wrong": 0}
+        good = points == {"right": len(entries), "wrong": 0, "empty": 0}
         status |= not good
-        print(f"{tool}: right submission {points.get('right')} of {len(entries)}, wrong {points.get('wrong')}: {'ok' if good else 'NOT AS IT SHOULD BE'}")
+        print(f"{tool}: points of {len(entries)}: {points}: {'ok' if good else 'NOT AS IT SHOULD BE'}")
     return status
 
 
