@@ -7,7 +7,9 @@ logits that tie could tell them apart), in distribution when sampling. With γ =
 """
 
 from collections import deque
+from copy import copy
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from numbers import Integral
 from os.path import commonprefix
 from time import perf_counter
@@ -119,10 +121,18 @@ class Batch:
 
 
 class ModelDraft:
-    """A draft that is a small model with a cache of its own. It samples as the target does, unless `sample` is False."""
+    """A draft that is a small model with a cache of its own. It samples as the target does, unless `sample` is False.
 
-    def __init__(self, model, sample=True):
+    With `stop`, the `control.StopRule` that the loop must get as `gamma` too, the draft asks after each pass which rows
+    make another. The rule sees what earlier rounds accepted and how sure the draft was of this round's candidates up to
+    here: `confidence(x, logits, greedy)` per row from the model's last output, by default its highest probability. All
+    of these candidates are verified, and the next one is not drawn yet, so no choice looks at the token that it decides
+    about; each candidate is verified as under a fixed length, and the output keeps its law.
+    """
+
+    def __init__(self, model, sample=True, stop=None, confidence=None):
         self.model, self.vocab, self.sample, self.batch = model, model.config.vocab, sample, None
+        self.stop, self.confidence = stop, confidence or highest_probability
 
     def begin(self, batch, rows):
         """Prefill all but the last token of the new prompts."""
@@ -131,24 +141,41 @@ class ModelDraft:
         prefill(self.model, self.cache, batch, rows)
 
     def propose(self, batch, wanted, sampling, rng):
-        """Return the `Proposal` of the model's own continuation of each row by `wanted[row]` tokens."""
+        """Return the `Proposal` of the model's own continuation of each row by `wanted[row]` tokens, fewer with `stop`."""
         sampling = sampling if self.sample else GREEDY
-        cache, device = self.cache, self.model.device
+        cache, device, widths = self.cache, self.model.device, list(wanted)
         cache.length = [min(a, n - 1) for a, n in zip(cache.length, batch.length, strict=True)]  # forget the rejected
         # one token is new, or two after a full acceptance, since the last guess was never fed
-        feed = [n - a if w else 0 for n, a, w in zip(batch.length, cache.length, wanted, strict=True)]
-        x, _ = self.model.hidden(batch.tail(feed).to(device), cache, feed)
-        ends = np.cumsum([f for f in feed if f]) - 1
-        logits = self.model.logits(x[ends] if len(x) > len(ends) else x)
-        tokens, probs = torch.zeros(len(wanted), max(wanted), dtype=torch.long), []
-        for i in range(max(wanted)):
-            rows = [r for r, w in enumerate(wanted) if w > i]
+        step = [n - a if w else 0 for n, a, w in zip(batch.length, cache.length, wanted, strict=True)]
+        x, _ = self.model.hidden(batch.tail(step).to(device), cache, step)
+        ends = np.cumsum([f for f in step if f]) - 1
+        x = x[ends] if len(x) > len(ends) else x
+        tokens, probs, sure = torch.zeros(len(wanted), max(wanted), dtype=torch.long), [], [[] for _ in wanted]
+        while any(step):
+            i, rows = len(probs), [r for r, f in enumerate(step) if f]
+            logits = self.model.logits(x)
             tokens[rows, i], q = sampling.choose(logits, rng)
             probs.append(q if q is None else spread(q, rows, len(wanted)))
-            step = [int(w > i + 1) for w in wanted]
+            if self.stop is not None:
+                self._shorten(widths, batch, sure, rows, self.confidence(x, logits, sampling.greedy).tolist())
+            step = [int(w > i + 1) for w in widths]
             if any(step):
-                logits = self.model(tokens[:, i : i + 1].to(device), cache, step)
-        return Proposal(tokens, wanted, None if probs[0] is None else torch.stack(probs, dim=1))
+                x, _ = self.model.hidden(tokens[:, i : i + 1].to(device), cache, step)
+        tokens = tokens[:, : len(probs)]
+        return Proposal(tokens, widths, None if probs[0] is None else torch.stack(probs, dim=1))
+
+    def _shorten(self, widths, batch, sure, rows, confidences):
+        """End the draft of those `rows` where the rule says, after these confidences, that another pass does not pay."""
+        for row, confidence in zip(rows, confidences, strict=True):
+            sure[row].append(confidence)
+            done = len(sure[row])
+            if done < widths[row] and not self.stop.goes_on(len(batch.active), batch.request[row], sure[row]):
+                widths[row] = done
+
+
+def highest_probability(x, logits, greedy):
+    """Return the probability of the likeliest token (rows,), as a draft's confidence in what it proposes."""
+    return logits.softmax(dim=-1).amax(dim=-1)
 
 
 def spread(values, rows, total):
@@ -215,7 +242,6 @@ class Run:
 NOTHING = Stop()
 
 
-@torch.inference_mode()
 def generate(target, prompts, max_tokens, draft=None, gamma=0, *, rows=None, sampling=GREEDY, stop=NOTHING, seed=0):
     """Return the `Run` of continuing each of `prompts` (lists of token ids) by `max_tokens` tokens, or up to its end.
 
@@ -223,6 +249,13 @@ def generate(target, prompts, max_tokens, draft=None, gamma=0, *, rows=None, sam
     length, or a `specgain.control.Controller` that decides it step by step. Prefills are not timed;
     every token comes from a round. γ shrinks at the end so that the length is exact.
     """
+    loop = stepwise(target, prompts, max_tokens, draft, gamma, rows=rows, sampling=sampling, stop=stop, seed=seed)
+    return in_turns([loop])[0]
+
+
+@torch.inference_mode()
+def stepwise(target, prompts, max_tokens, draft=None, gamma=0, *, rows=None, sampling=GREEDY, stop=NOTHING, seed=0):
+    """Yield, after each round of `generate`, how many tokens it committed; return the `Run`."""
     prompts = [list(prompt) for prompt in prompts]
     lengths = gamma if isinstance(gamma, Controller) else Fixed(gamma)
     check_request(target, prompts, max_tokens, draft, rows)
@@ -267,7 +300,41 @@ def generate(target, prompts, max_tokens, draft=None, gamma=0, *, rows=None, sam
         drafted, accepted = [widths[row] for row in active], accepted[active].tolist()
         t3 = clock()
         rounds.append(Round(requests, drafted, accepted, committed, t1 - t0, t2 - t1, t3 - t2))
-        t0 = t3
+        yield sum(committed)
+        t0 = clock()
+
+
+TURN = 16  # tokens; what a change of loops costs (other weights lie in the cache) is spread over as many
+
+
+def in_turns(loops, turn=TURN):
+    """Return the `Run` of each of these `stepwise` loops, which take turns of `turn` tokens, the shortest text first.
+
+    So all of them meet the same moments of a machine whose speed wanders. They must not share a draft: see `private`.
+    """
+    waiting, runs = [(0, place) for place in range(len(loops))], [None] * len(loops)
+    while waiting:
+        tokens, place = heappop(waiting)
+        try:
+            end = tokens + turn
+            while tokens < end:
+                tokens += next(loops[place])
+            heappush(waiting, (tokens, place))
+        except StopIteration as ended:
+            runs[place] = ended.value
+    return runs
+
+
+def private(draft):
+    """Return a copy of a draft that shares its weights but nothing that it remembers, for a loop of its own."""
+    own = copy(draft)
+    if hasattr(own, "target"):
+        own.target = copy(own.target)  # the target of a head keeps the features of the last pass
+    if hasattr(own, "paying"):
+        own.paying = private(own.paying)
+    if hasattr(own, "reset"):
+        own.reset()
+    return own
 
 
 def decode(target, prompt, max_tokens, /, draft=None, gamma=0, eos=None, **labels):

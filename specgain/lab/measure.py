@@ -20,12 +20,12 @@ import numpy as np
 import torch
 
 import specgain
-from specgain.lab.loop import generate
+from specgain.lab.loop import TURN, in_turns, private, stepwise
 from specgain.lab.model import Cache
 from specgain.lab.pair import DOMAINS, load_pair
 from specgain.lab.prediction import BASE, Cost, Setting, predict, summary
 from specgain.lab.sampling import Sampling
-from specgain.lab.trees import TreeDraft, generate_tree
+from specgain.lab.trees import TreeDraft, stepwise_tree
 from specgain.records.roundlog import RoundLog
 from specgain.round_time import Table
 
@@ -86,10 +86,10 @@ def run_rounds(pair, prompt_set, prompts, gammas=GAMMAS, drafts=None, domains=DO
     """Return a `RoundLog` of decoding `prompts` prompts per domain with every draft and γ, all arms in turn.
 
     Arm "plain" is γ = 0; the others are named after their draft. A job is one prompt, or with `setting.rows` > 1 all
-    prompts of a domain, a few more behind them so that no counted request sees an emptying batch. The order of the arms
-    rotates from job to job, so that a slow moment of the machine hits all arms alike. `seconds` ends it early, after a
-    whole job of every domain, but not before LEAST_PROMPTS. Requests that `log` already holds are kept and not run
-    again. `progress(done, total, text)` reports; `after_prompt(log)` may save. `log.setup["different_output"]` lists
+    prompts of a domain, a few more behind them so that no counted request sees an emptying batch. The arms of a job
+    take turns of a few rounds, in an order that rotates from job to job, so that a slow moment of the machine hits all
+    arms alike. `seconds` ends it early, after a whole job of every domain, but not before LEAST_PROMPTS. Requests that
+    `log` already holds are kept and not run again. `progress(done, total, text)` reports; `after_prompt(log)` may save. `log.setup["different_output"]` lists
     greedy outputs that differ from plain decoding.
     """
     drafts = list(pair.drafts) if drafts is None else list(drafts)
@@ -130,18 +130,15 @@ def _jobs(prompts, repeats, domains, rows):
 
 
 def _run_job(pair, log, tokens, group, arms, new_tokens, setting, domain, repeat):
-    """Decode a group of prompts with every arm; note the greedy outputs that are not the plain ones."""
+    """Decode a group of prompts with every arm, in turns; note the greedy outputs that are not the plain ones."""
     extra = [(group[-1] + 1 + i) % len(tokens) for i in range(setting.rows if setting.rows > 1 else 0)]
-    prompts, outputs = [tokens[i].tolist() for i in [*group, *extra]], {}
+    prompts, outputs, loops = [tokens[i].tolist() for i in [*group, *extra]], {}, []
+    sampling = Sampling(setting.temperature)
     for arm, gamma in arms:
         seed = zlib.crc32(f"{log.setup['prompt_set']}/{domain}/{group[0]}/{arm}/{gamma}/{repeat}".encode())
-        sampling = Sampling(setting.temperature)
-        draft = pair.drafts.get(arm)
-        target = getattr(draft, "target", pair.target)  # a head brings the target that keeps its features
-        if hasattr(draft, "reset"):
-            draft.reset()  # every run begins cold: the other arms have seen the same text
         shape = {"rows": setting.rows, "sampling": sampling, "seed": seed}
-        run = _decode(target, prompts, new_tokens, draft, gamma, **shape)
+        loops.append(_loop(pair.target, prompts, new_tokens, pair.drafts.get(arm), gamma, **shape))
+    for (arm, gamma), run in zip(arms, in_turns(loops, TURN * setting.rows), strict=True):
         for i, output in zip(group, run.outputs, strict=False):
             labels = {"id": f"{domain}/{i}/{arm}/{gamma}/{repeat}", "arm": arm, "domain": domain}
             for name, value in (labels | {"prompt": i, "repeat": repeat}).items():
@@ -154,11 +151,16 @@ def _run_job(pair, log, tokens, group, arms, new_tokens, setting, domain, repeat
             log.setup["different_output"].append({"id": output.log.id} | found)
 
 
-def _decode(target, prompts, new_tokens, draft, gamma, **shape):
-    """Run a chain of γ candidates, or the draft's own tree, whose number of nodes stands in for γ."""
+def _loop(target, prompts, new_tokens, draft, gamma, **shape):
+    """The stepwise loop of a chain of γ candidates, or of the draft's own tree, whose number of nodes stands in for γ.
+
+    The draft is a private one: it begins cold, since the other arms have seen the same text.
+    """
+    draft = private(draft)
+    target = getattr(draft, "target", target)  # a head brings the target that keeps its features
     if isinstance(draft, TreeDraft):
-        return generate_tree(target, prompts, new_tokens, draft, **shape)
-    return generate(target, prompts, new_tokens, draft, gamma, **shape)
+        return stepwise_tree(target, prompts, new_tokens, draft, **shape)
+    return stepwise(target, prompts, new_tokens, draft, gamma, **shape)
 
 
 def prompt_tokens(pair, prompt_set, domain, context=BASE.context):
@@ -201,8 +203,7 @@ def _check_prompts(prompt_set, prompts, domains, tokens):
 
 def _warm_up(pair, arms, prompt, new_tokens):
     for arm, gamma in arms:
-        draft = pair.drafts.get(arm)
-        _decode(getattr(draft, "target", pair.target), [prompt], min(new_tokens, 16), draft, gamma)
+        in_turns([_loop(pair.target, [prompt], min(new_tokens, 16), pair.drafts.get(arm), gamma)])
 
 
 # --- cost ----------------------------------------------------------------------------------------------------------

@@ -94,12 +94,15 @@ class Cost:
 
     @classmethod
     def resampled(cls, log, count=200, seed=0):
-        """Return `count` Costs of logs whose prompts were drawn anew with repetition: how far the mean may be off."""
-        by_prompt, rows = {}, rows_of(log)
+        """Return `count` Costs of logs whose prompts were drawn anew with repetition: how far the mean may be off.
+
+        Prompts that shared their passes are drawn together: they shared the moment too.
+        """
+        groups, rows = {}, rows_of(log)
         for request in log.requests:
-            key = request.prompt, request.repeat
-            by_prompt[key] = by_prompt.get(key, _Sums()) + _phase_sums(request, rows)
-        groups = list(by_prompt.values())
+            key = request.prompt // rows, request.repeat
+            groups[key] = groups.get(key, _Sums()) + _phase_sums(request, rows)
+        groups = list(groups.values())
         names = sorted({name for group in groups for name in group.seconds})
         seconds, counts = (
             np.array([[getattr(group, what).get(name, 0) for name in names] for group in groups])
@@ -217,8 +220,9 @@ def predict(cost, acceptance, gammas, log=None, costs=()):
     """Return one dict per (domain, draft, γ ≥ 1): the predicted speedup, and the measured one if `log` is given.
 
     `cost` is a `Cost`, `acceptance` the dict of `measure_acceptance`, `log` the `RoundLog` of `measure_run`. The
-    prediction counts the rounds to the full length, last round included. Intervals are 95 % bootstrap by prompt, and
-    with `costs` (`Cost.resampled`) that of the residual counts the doubt about the cost too.
+    prediction counts the rounds to the full length, last round included. Intervals are 95 % bootstrap by prompt, or by
+    group of prompts that shared their passes; with `costs` (`Cost.resampled`) that of the residual counts the doubt
+    about the cost too.
     """
     cells = []
     for domain, entry in acceptance["domains"].items():
@@ -290,11 +294,11 @@ def _measured(cost, own_cost, agreements, gamma, run, costs):
     if not spec:
         raise ValueError(f"the run holds no request with gamma = {gamma}; predict only what it measured")
     plain = {(r.prompt, r.repeat): _share(r, rows) for r in run.requests if r.gamma == 0}
-    by_prompt = {}
+    groups = {}  # prompts that shared their passes shared the moment too: an interval draws them together
     for r in spec:
-        sums = by_prompt.setdefault(r.prompt, np.zeros(4))
+        sums = groups.setdefault(r.prompt // rows, np.zeros(4))
         sums += (*plain[r.prompt, r.repeat], *_share(r, rows))
-    measured = np.array(list(by_prompt.values()))
+    measured = np.array(list(groups.values()))
     rounds = [list(zip(r.drafted, r.accepted, strict=True)) for r in spec]
     own = np.array([(r.tokens * cost.t_decode, cost.request(own)) for r, own in zip(spec, rounds, strict=True)])
     predicted = _predicted_totals(cost, agreements, gamma)

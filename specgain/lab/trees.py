@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from specgain.lab.loop import NOTHING, Batch, Round, check_request, device_clock, finished, prefill
+from specgain.lab.loop import NOTHING, Batch, Round, check_request, device_clock, finished, in_turns, prefill
 from specgain.lab.model import Cache
 from specgain.lab.sampling import GREEDY
 from specgain.tree import Tree, expand
@@ -114,9 +114,15 @@ class GrownTree(TreeDraft):
         return tree, torch.tensor([[token[path] for path in tree.paths]])
 
 
-@torch.inference_mode()
 def generate_tree(target, prompts, max_tokens, draft, *, rows=None, sampling=GREEDY, stop=NOTHING, seed=0):
     """Return the `Run` of `generate`, with a tree of candidates in every round; `drafted` counts the nodes verified."""
+    loop = stepwise_tree(target, prompts, max_tokens, draft, rows=rows, sampling=sampling, stop=stop, seed=seed)
+    return in_turns([loop])[0]
+
+
+@torch.inference_mode()
+def stepwise_tree(target, prompts, max_tokens, draft, *, rows=None, sampling=GREEDY, stop=NOTHING, seed=0):
+    """Yield, after each round of `generate_tree`, how many tokens it committed; return the `Run`."""
     prompts = [list(prompt) for prompt in prompts]
     rows = min(rows or len(prompts), len(prompts))
     check_request(target, prompts, max_tokens + draft.nodes, draft, rows)
@@ -156,7 +162,8 @@ def generate_tree(target, prompts, max_tokens, draft, *, rows=None, sampling=GRE
         t3 = clock()
         drafted = [len(tree)] * len(active)
         rounds.append(Round(requests, drafted, accepted, committed, t1 - t0, t2 - t1, t3 - t2))
-        t0 = t3
+        yield sum(committed)
+        t0 = clock()
 
 
 def shape_of(tree):
