@@ -119,10 +119,31 @@ def test_each_lesson_plan_is_whole():
     lessons = re.split(r"^## Lesson \d\. ", text, flags=re.MULTILINE)[1:]
     assert len(lessons) == 8
     for lesson in lessons:
-        assert all(f"**{part}.**" in lesson for part in ("Goal", "Board", "Demo", "Ask", "Common mistakes"))
+        assert all(f"**{part}.**" in lesson for part in ("Goal", "Order", "Board", "Demo", "Ask", "Common mistakes"))
         assert "```{code-cell}" in lesson
         assert len(re.findall(r"^- \*", lesson, re.MULTILINE)) >= 4
     assert set(re.findall(r"O\d+", text)) == {f"O{k}" for k in range(1, 11)}
+
+
+PART = re.compile(r"([a-z][a-z ]*?) (\d+)(?=[,;]|\s*$)")  # "the condition 20", also at the end of a cell
+
+
+def test_the_order_of_each_lesson_is_that_of_the_syllabus():
+    """The same parts with the same minutes, so that a teacher may follow either page."""
+    rows = re.findall(r"^\| (\d) \|(.*)\|$", (INSTRUCTOR / "index.md").read_text(encoding="utf-8"), re.MULTILINE)
+    lessons = re.split(r"^## Lesson \d\. ", (INSTRUCTOR / "lessons.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    for (number, row), lesson in zip(rows, lessons, strict=True):
+        order = re.findall(r"^\| ([a-z][a-z ]*) \| (\d*) \| (\d*) \|", lesson, re.MULTILINE)
+        for place, planned in zip((1, 2), row.split("|")[2:4], strict=True):
+            assert [(part[0], part[place]) for part in order if part[place]] == PART.findall(planned), (number, planned)
+
+
+def test_each_slide_that_a_lesson_names_is_a_section_with_a_figure():
+    chapters = [path.read_text(encoding="utf-8") for path in (ROOT / "book").glob("0[1-8]-*.md")]
+    sections = [section for text in chapters for section in re.split(r"^##+ ", text, flags=re.MULTILINE)[1:]]
+    with_figure = {section.partition("\n")[0].replace("'", "’") for section in sections if "name: fig-" in section}
+    named = set(re.findall("“([^”]+)”", " ".join(re.findall(r"^\|.*[Ss]lides? .*$", (INSTRUCTOR / "lessons.md").read_text(encoding="utf-8"), re.MULTILINE))))
+    assert len(named) >= 16 and not named - with_figure
 
 
 def test_the_keys_stand_outside_the_book():
