@@ -12,6 +12,7 @@ import pytest
 from specgain import Acceptance, Ledger, RoundTime, figures, gain, serving
 from specgain.calibration import reliability
 from specgain.compare import compare, compare_runs
+from specgain.figures.style import SMALL, WIDTH
 from specgain.gates import gates
 from specgain.hardware import H100, LLAMA_31_8B
 from specgain.memory import split
@@ -184,6 +185,12 @@ def test_svg_is_fit_for_a_page(drawing):
     ids = re.findall(r' id="([^"]+)"', svg)
     assert len(ids) == len(set(ids)) and set(re.findall(r'(?:url\(|href=")#([^")]+)', svg)) == set(ids)
     assert "<text" in svg  # text stays text: it can be read aloud, searched and translated
+
+
+def test_every_text_can_be_read_on_a_phone(drawing):
+    sizes = [float(size) for size in re.findall(r"font(?:-size)?: [^;\"]*?([\d.]+)px", drawing.svg())]
+    assert not sizes or min(sizes) >= SMALL
+    assert SMALL * (390 - 2 * 16) / (72 * WIDTH) >= 9  # px of the screen, in the column of a phone
 
 
 def test_svg_is_the_same_every_time_and_ids_differ_between_figures():

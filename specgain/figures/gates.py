@@ -2,7 +2,7 @@
 
 import textwrap
 
-from specgain.figures.style import GAIN, INK, LOSS, OTHER, PAPER, Drawing, some, styled
+from specgain.figures.style import GAIN, INK, LOSS, OTHER, PAPER, SMALL, Drawing, some, styled
 from specgain.gates import FAIL, PASS, cheaper_load, too_dear
 
 SIGN = {True: "✓", False: "✗", None: "?"}
@@ -187,8 +187,8 @@ def _box(ax, x, y, wide, high, text, taken, dearest):
     )
     if dearest:
         mark = "◀ costs most\n     beyond a plain step"
-        ax.text(x + wide + 1.5, y + high / 2 + 1, mark, color=LOSS, va="center", size=7.4, linespacing=1.3)
-    ax.text(x + 1.6, y + high / 2, textwrap.fill(text, 29 if wide > 41 else 27), va="center", size=7.6, linespacing=1.25,
+        ax.text(x + wide + 1.5, y + high / 2 + 1, mark, color=LOSS, va="center", size=SMALL, linespacing=1.3)
+    ax.text(x + 1.6, y + high / 2, textwrap.fill(text, 25), va="center", size=SMALL, linespacing=1.2,
             alpha=1 if taken else 0.75, weight="bold" if taken else "normal")  # fmt: skip
 
 
@@ -206,5 +206,5 @@ def _arrow(ax, points, word, taken):
     if word:
         (x0, y0), (x1, y1) = points[:2]
         across = abs(x1 - x0) > abs(y1 - y0)
-        ax.text((x0 + x1) / 2 + (0 if across else 1.2), (y0 + y1) / 2 - (1.2 if across else 0), word, size=7.4,
+        ax.text((x0 + x1) / 2 + (0 if across else 1.2), (y0 + y1) / 2 - (1.2 if across else 0), word, size=SMALL,
                 ha="center" if across else "left", va="bottom" if across else "center", alpha=1 if taken else 0.75)  # fmt: skip

@@ -17,6 +17,7 @@ from specgain.figures.style import (
     PAPER,
     PREDICTION,
     SERIES,
+    SMALL,
     VERIFY,
     Drawing,
     beside,
@@ -39,7 +40,7 @@ def speedup_curves(ledgers, gammas):
     """Return S(γ) of each ledger in {name: Ledger} as predictions, with the break-even line and the best γ of each."""
     gammas, drawing, said = checked_gammas(gammas), Drawing(3.2), []
     ax = drawing.subplots()
-    ax.axhline(1, color=INK, linewidth=1)
+    ax.hlines(1, gammas[0], gammas[-1], color=INK, linewidth=1)
     ends = [(gammas[-1], 1, "break-even", INK)]
     for (name, ledger), colour in zip(some(ledgers, "ledgers").items(), SERIES, strict=False):
         speedups = [ledger.speedup(g) for g in gammas]
@@ -117,7 +118,7 @@ def ledger_bars(cases, note=""):
         for part, t, colour in _parts(ledger.round_time, gamma):
             ax.barh(y - 0.8, t * 1e3, left=left, height=0.72, color=colour, alpha=0.85, edgecolor=PAPER, linewidth=0.8)
             if t * 1e3 > 0.14 * max(worth, cost) and part != "round":
-                ax.text(left + t * 500, y - 0.8, part, ha="center", va="center", color=PAPER, size=7.5)
+                ax.text(left + t * 500, y - 0.8, part, ha="center", va="center", color=PAPER, size=SMALL)
             left += t * 1e3
         beside(ax, cost, y - 0.8, f"cost {cost:.1f}", VERIFY)
         word = "faster" if row.margin > 0 else "slower" if row.margin < 0 else "even"
@@ -207,7 +208,7 @@ def marginal_against_average(ledgers, gammas):
     law = next(iter(ledgers.values())).acceptance
     tokens = [marginal_tokens(law, g - 1) for g in gammas]
     bars = axes[0].bar(gammas, tokens, width=0.7, color=OTHER, alpha=0.55)
-    axes[0].bar_label(bars, [f"{t:.2f}" for t in tokens], size=7.5, padding=1)
+    axes[0].bar_label(bars, [f"{t:.2f}" for t in tokens], size=SMALL, padding=1)
     axes[0].set_ylim(0, 1.2 * max(tokens))
     label_axes(axes[0], "", "tokens added", gammas, title="What candidate number i adds")
     for ax, (name, ledger), colour in zip(axes[1:], ledgers.items(), SERIES, strict=False):
@@ -255,7 +256,7 @@ def _note_bar_tops(ax, places, heights):
                 textcoords="offset points",
                 ha="center",
                 va="top",
-                size=7.5,
+                size=SMALL,
                 color=PAPER,
             )
 
@@ -298,12 +299,12 @@ def averaging(committed, times, note=""):
     rates = [tokens / t for tokens, t in zip(committed, ms, strict=True)]
     ax.plot(ms, rates, "o", color=VERIFY, markersize=3.4, alpha=0.55, markeredgewidth=0)
     lines = [(pooled, "total over total", INK, "-"), (mean, "mean of rates", LOSS, ":")]
-    for (value, name, colour, style), va in zip(
-        sorted(lines, key=lambda line: -line[0]), ("bottom", "top"), strict=True
+    for (value, name, colour, style), va, away in zip(
+        sorted(lines, key=lambda line: -line[0]), ("bottom", "top"), (3, -3), strict=True
     ):
         ax.axhline(value, color=colour, linestyle=style, linewidth=1.4)
-        place = {"xy": (1, value), "xycoords": ("axes fraction", "data")}
-        ax.annotate(f"{name} {value:.3f}", **place, ha="right", va=va, color=colour)
+        place = {"xy": (1, value), "xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
+        ax.annotate(f"{name} {value:.3f}", xytext=(0, away), **place, ha="right", va=va, color=colour)
     ax.set_ylim(0, 1.08 * max(rates))
     ax.set_xlim(0, 1.45 * max(ms))  # room for the two labels
     label_axes(ax, "time of the round (ms)", "tokens per ms", None)
@@ -484,7 +485,7 @@ def tokens_over_time(ledger, gammas):
     ax.plot(best.t_round * 1e3, best.committed_length, "o", color=GAIN, markersize=9, markerfacecolor="none")
     for number, (g, x, y) in enumerate(zip(gammas, times, tokens, strict=True)):
         if len(gammas) < 10 or number % 2 == 0:
-            ax.annotate(str(g), (x, y), (2, -6), textcoords="offset points", va="top", size=7.5, color=VERIFY)
+            ax.annotate(str(g), (x, y), (2, -6), textcoords="offset points", va="top", size=SMALL, color=VERIFY)
     ax.set(xlim=(0, right), ylim=(0, top))
     label_axes(ax, "time of the round (ms)", "tokens committed, E[L] (tokens)", None)
     places = "; ".join(f"γ = {r.gamma}: {r.t_round * 1e3:.1f} ms, {r.committed_length:.2f} tokens" for r in rows)
@@ -546,7 +547,7 @@ def verified_positions(ranges):
         ax.plot([first, last], [first * (gamma + 1), last * (gamma + 1)], color=VERIFY, linewidth=1.8)
         ax.plot([first, last], [first * gamma, last * gamma], color=DRAFT, linewidth=1.3, linestyle=(0, (1, 1.4)))
         ax.annotate(f"{last * (gamma + 1)}", (last, last * (gamma + 1)), (0, 3), textcoords="offset points", ha="center",
-                    color=VERIFY, size=7.5)  # fmt: skip
+                    color=VERIFY, size=SMALL)  # fmt: skip
         ax.axvline(last, color=INK, linewidth=0.6, alpha=0.25)
         if last - first > 0.05 * ranges[-1][1]:
             ax.text((first + last) / 2, 1.22 * top, f"γ = {gamma}", ha="center", va="top")

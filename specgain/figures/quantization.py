@@ -11,6 +11,7 @@ from specgain.figures.style import (
     OTHER,
     PAPER,
     PREDICTION,
+    SMALL,
     VERIFY,
     Drawing,
     label_axes,
@@ -66,7 +67,9 @@ def passes_by_format(verify, note=""):
         for (name, row), colour in zip(formats.items(), (VERIFY, DRAFT), strict=False):
             n, times = [int(x) for x in row], list(row.values())
             ax.plot(n, times, color=colour, **{k: v for k, v in MEASUREMENT.items() if k != "capsize"})
-            ax.annotate(name, (n[-1], times[-1]), (0, 5), textcoords="offset points", ha="right", color=colour)
+            below = times[-1] < max(list(other.values())[-1] for other in formats.values())
+            ax.annotate(name, (n[-1], times[-1]), (0, -5 if below else 5), textcoords="offset points", ha="right",
+                        va="top" if below else "bottom", color=colour)  # fmt: skip
             said.append(f"{model}, {name}: {times[0]:.2f} ms for 1, {times[-1]:.2f} ms for {n[-1]}")
         label_axes(ax, "positions n (tokens)", "time of a pass (ms)", n, model)
         ax.set_ylim(0, 1.15 * ax.get_ylim()[1])
@@ -95,8 +98,8 @@ def feature_shift(cells, domain, note=""):
         said.append(f"{draft}: " + ", ".join(f"{c['target']} {c['committed_length']:.2f}" for c in own
                                              if c["features"] != "original"))  # fmt: skip
         label_axes(ax, "", "E[L] (tokens)" if draft in drafts[::3] else "", None, draft)
-        ax.set_xticks(range(len(targets)), targets, rotation=40, ha="right", size=7)
-        ax.set_xlabel("target (bits)", size=7.5)
+        ax.set_xticks(range(len(targets)), targets, rotation=40, ha="right", size=SMALL)
+        ax.set_xlabel("target (bits)")
     for ax in panels[len(drafts) :]:
         ax.remove()
     drawing.alt = f"Mean committed length on {domain} by the precision of the target. {'; '.join(said)}."

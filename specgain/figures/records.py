@@ -13,6 +13,7 @@ from specgain.figures.style import (
     PAPER,
     PREDICTION,
     SERIES,
+    SMALL,
     VERIFY,
     Drawing,
     beside,
@@ -61,7 +62,7 @@ def _account(ax, y, name, found):
             y - 0.85, seconds * 1e3, left=left, height=0.72, color=colour, alpha=0.85, edgecolor=PAPER, linewidth=0.8
         )
         if part != "round" and seconds * 1e3 > 0.14 * max(worth, cost):
-            ax.text(left + seconds * 500, y - 0.85, part, ha="center", va="center", color=PAPER, size=7.5)
+            ax.text(left + seconds * 500, y - 0.85, part, ha="center", va="center", color=PAPER, size=SMALL)
         left += seconds * 1e3
     ax.plot([cost, cost], [y - 1.3, y + 0.45], color=INK, linewidth=1)
     end, text = worth, "no interval"

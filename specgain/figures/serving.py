@@ -10,6 +10,7 @@ from specgain.figures.style import (
     PAPER,
     PREDICTION,
     SERIES,
+    SMALL,
     VERIFY,
     Drawing,
     beside,
@@ -109,7 +110,7 @@ def break_even_contour(ledger_of, gamma, batches, contexts, capacity_tokens=None
             )
             paths = [path.vertices for path in lines.get_paths() if len(path.vertices)]
             places = [tuple(vertices[len(vertices) // 3]) for vertices in paths]
-            ax.clabel(lines, fmt=lambda s: f"S = {s:g}", fontsize=7.5, manual=places)
+            ax.clabel(lines, fmt=lambda s: f"S = {s:g}", fontsize=SMALL, manual=places)
     if capacity_tokens is not None:
         edge = [capacity_tokens / context for context in contexts]
         ax.plot(contexts, edge, color=OTHER, linewidth=1.6)
@@ -142,10 +143,10 @@ def memory_bars(splits, tokens=None):
             if size:
                 ax.barh(y, size / 1e9, left=left, height=0.6, color=colour, alpha=0.85, edgecolor=PAPER, hatch=hatch,
                         linewidth=0.8)  # fmt: skip
-                if size > 0.0145 * len(part) * sum(split):
-                    ax.text(left + size / 2e9, y, part, ha="center", va="center", color=PAPER, size=7)
+                if size > 0.0165 * len(part) * sum(split):
+                    ax.text(left + size / 2e9, y, part, ha="center", va="center", color=PAPER, size=SMALL)
                 else:
-                    ax.text(left + size / 2e9, y - 0.34, part, ha="center", va="top", color=colour, size=7)
+                    ax.text(left + size / 2e9, y - 0.34, part, ha="center", va="top", color=colour, size=SMALL)
                 said.append(f"{name}: {part} {size / 1e9:.1f} GB")
             left += size / 1e9
         ax.text(0, y + 0.38, name, weight="bold", va="bottom")

@@ -11,6 +11,7 @@ from specgain.figures.style import (
     PAPER,
     PREDICTION,
     SERIES,
+    SMALL,
     VERIFY,
     Drawing,
     label_axes,
@@ -59,7 +60,7 @@ def _budget(ax, step, engine):
         ax.barh(0, granted, left=left, color=colour, alpha=0.85, edgecolor=PAPER, hatch="///" if prefill else None)
         if granted > 0.05 * engine.max_num_batched_tokens:
             name = f"{identifier}: prefill" if prefill and granted > 9 else f"{identifier}"
-            ax.text(left + granted / 2, 0, name, ha="center", va="center", color=PAPER, size=7.5)
+            ax.text(left + granted / 2, 0, name, ha="center", va="center", color=PAPER, size=SMALL)
         left += granted
     budget = engine.max_num_batched_tokens
     ax.barh(0, budget - left, left=left, color="none", edgecolor=INK, linewidth=0.8)
@@ -81,7 +82,7 @@ def _cells(ax, place, step, row):
             place, 0.9, left=x - 0.45, height=0.62, color="none" if thrown else colour, alpha=1 if thrown else 0.85,
             edgecolor=colour, linestyle="--" if thrown else "-",
         )  # fmt: skip
-        ax.text(x, place, mark, ha="center", va="center", size=7.5, color=colour if thrown else PAPER)
+        ax.text(x, place, mark, ha="center", va="center", size=SMALL, color=colour if thrown else PAPER)
     if committed == accepted + 1:
         ax.barh(place, 0.9, left=drafted + 0.75, height=0.62, color="none", edgecolor=VERIFY, linewidth=2)
         ax.text(drafted + 1.2, place, "+1", ha="center", va="center", color=VERIFY, weight="bold")

@@ -10,6 +10,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 WIDTH = 4.6  # inches; the page scales it to the column
+SMALL = 8.4  # the least size of a text: 9 px where the column is as narrow as a phone
 INK, PAPER = "#14202a", "#fefeff"
 DRAFT, VERIFY, OTHER, GAIN, LOSS = "#a84b00", "#1b5e9b", "#5b6673", "#00705a", "#b3311d"
 SERIES = (VERIFY, DRAFT, GAIN, LOSS, OTHER)

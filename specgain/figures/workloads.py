@@ -13,6 +13,7 @@ from specgain.figures.style import (
     MEASUREMENT,
     PREDICTION,
     SERIES,
+    SMALL,
     VERIFY,
     Drawing,
     label_axes,
@@ -53,7 +54,7 @@ def work_lengths(result, gamma=8, note=""):
                 if place == 0 and ax is axes[1]:
                     ax.annotate(draft, (high, y), (5, 0), textcoords="offset points", va="center", color=colour)
             new = f"{distinct(result, kind, temperature):.0%} new"
-            ax.text(0.98, place, new, transform=ax.get_yaxis_transform(), va="center", ha="right", fontsize=7.5)
+            ax.text(0.98, place, new, transform=ax.get_yaxis_transform(), va="center", ha="right", fontsize=SMALL)
         ax.axvline(1, color=INK, linewidth=1)
         label_axes(ax, "E[L] (tokens per round)", "", None, "greedy" if temperature == 0 else f"T = {temperature:g}")
         ax.grid(axis="x")
