@@ -11,6 +11,7 @@
 8. The pages of the library list every public module, and the docstrings' few marks become reStructuredText.
 9. A page says what it is about to search engines and to whoever gets its link; with a real address there is a sitemap.
 10. The quizzes of a page share one copy of their script.
+11. Works of one author and year are told apart by a letter, in the text as in the list.
 """
 
 import hashlib
@@ -24,8 +25,11 @@ import time
 from pathlib import Path
 
 from docutils import nodes
+from pybtex.richtext import Text
+from pybtex.style.template import node
 from sphinx import addnodes
 from sphinx.util.docutils import SphinxDirective
+from sphinxcontrib.bibtex.style.referencing import basic_author_year
 
 from specgain._quiz_html import once_per_page
 
@@ -110,7 +114,7 @@ def facts(metadata):
         found.append(f"{metadata['minutes']} minutes")
     if "needs" in metadata:
         found.append("Needs " + ", ".join(as_list(metadata["needs"])))
-    if "checked" in metadata:
+    if any(as_list(metadata.get("checked", []))):
         found.append("Checked against " + ", ".join(as_list(metadata["checked"])))
     return found
 
@@ -303,7 +307,18 @@ def share_engine(app, pagename, templatename, context, doctree):
         context["body"] = once_per_page(context["body"])
 
 
+# --- 11. works of one year ------------------------------------------------------------------------------------------------------
+
+
+@node
+def lettered_year(children, data):
+    """Return the year of a work, with the letter that its label in the bibliography ends in, if any."""
+    letter = re.search(r"\d([a-z])$", data["formatted_entry"].label)
+    return Text(data["entry"].fields.get("year", "n.d.") + (letter[1] if letter else ""))
+
+
 def setup(app):
+    basic_author_year.year = lettered_year  # its own `year` leaves out the letter, so that six works look like one
     app.add_config_value("specgain_content_key", "", "env")  # a new key makes Sphinx read every page again
     app.add_directive("used-in", UsedIn)
     app.connect("config-inited", set_cache)

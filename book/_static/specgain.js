@@ -1,13 +1,56 @@
-/* What the theme leaves open: wide boxes that the keyboard can scroll, tables that can be sorted, and print with
-   nothing folded. */
+/* What the theme leaves open: formulas that fit and keep their comma, wide boxes that the keyboard can scroll and that
+   show that they go on, tables that can be sorted, and print with nothing folded. */
 (function () {
   "use strict";
 
   const WIDE = "div.highlight pre, div.math, div.cell_output .output, .pst-scrollable-table-container";
 
+  /* A browser may break a line between a formula and the comma behind it, or the bracket before it. */
+  function keepTogether() {
+    for (const formula of document.querySelectorAll("span.math")) {
+      const before = /[(\[“‘]$/.exec(textOf(formula.previousSibling));
+      const behind = /^[.,;:!?)\]”’]+/.exec(textOf(formula.nextSibling));
+      if (!before && !behind) continue;
+      const whole = document.createElement("span");
+      whole.className = "sg-together";
+      formula.replaceWith(whole);
+      whole.append(before ? before[0] : "", formula, behind ? behind[0] : "");
+      if (before) whole.previousSibling.data = whole.previousSibling.data.slice(0, -1);
+      if (behind) whole.nextSibling.data = whole.nextSibling.data.slice(behind[0].length);
+    }
+  }
+
+  function textOf(node) {
+    return node && node.nodeType === Node.TEXT_NODE ? node.data : "";
+  }
+
+  /* Shrink a formula that is wider than its box, down to seven tenths; what is still wider scrolls. */
+  function fitFormulas() {
+    const formulas = [...document.querySelectorAll(".bd-article mjx-container")];
+    formulas.forEach((formula) => formula.style.removeProperty("--sg-fit"));
+    const boxes = formulas.map((formula) => (formula.getAttribute("display") ? formula : formula.parentElement));
+    const fits = boxes.map((box) => (box.clientWidth ? (box.clientWidth - 1) / box.scrollWidth : 1));
+    formulas.forEach((formula, i) => fits[i] < 0.97 && formula.style.setProperty("--sg-fit", Math.max(0.7, fits[i])));
+  }
+
   function makeReachable() {
-    for (const box of document.querySelectorAll(WIDE))
-      if (box.scrollWidth > box.clientWidth && !box.hasAttribute("tabindex")) box.tabIndex = 0;
+    for (const box of document.querySelectorAll(WIDE)) {
+      const wide = box.scrollWidth > box.clientWidth + 1;
+      if (wide && !box.hasAttribute("tabindex")) box.tabIndex = 0;
+      box.classList.toggle("sg-more", wide && box.scrollLeft + box.clientWidth < box.scrollWidth - 2);
+      box.onscroll = () => box.classList.toggle("sg-more", box.scrollLeft + box.clientWidth < box.scrollWidth - 2);
+    }
+  }
+
+  function fitAll() {
+    fitFormulas();
+    makeReachable();
+  }
+
+  async function whenLoaded() {
+    if (window.MathJax && MathJax.startup) await MathJax.startup.promise;
+    fitAll();
+    setTimeout(fitAll, 300);
   }
 
   /* Put a button into every head of a sortable table; a second press turns the order. */
@@ -34,8 +77,13 @@
     document.querySelectorAll(".toggle-hidden").forEach((part) => part.classList.remove("toggle-hidden"));
   }
 
-  window.addEventListener("DOMContentLoaded", () => document.querySelectorAll("table.sg-sortable").forEach(makeSortable));
-  window.addEventListener("load", () => setTimeout(makeReachable, 300));
-  window.addEventListener("resize", makeReachable);
+  window.addEventListener("DOMContentLoaded", () => {
+    document.querySelectorAll("table.sg-sortable").forEach(makeSortable);
+    keepTogether();
+  });
+  window.addEventListener("load", whenLoaded);
+  window.addEventListener("resize", fitAll);
+  document.addEventListener("toggle", fitAll, true); // a box that was folded had no width
+  document.addEventListener("click", (event) => event.target.closest(".toggle-button, .toggle") && setTimeout(fitAll, 50));
   window.addEventListener("beforeprint", unfold);
 })();

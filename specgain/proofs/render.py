@@ -7,6 +7,7 @@ import sympy as sp
 from sympy.printing.pretty.pretty_symbology import greek_unicode
 
 MARK = {"proved": "✓", "refuted": "✗ refuted", "undecided": "✗ not shown"}
+LATEX_SIGNS = {"≠": "\\ne", "<": "<", "≤": "\\le"}
 SHOWN = 6  # values of a counter-example that are printed; the others are counted
 SIGNS = {
     "ge": "≥", "le": "≤", "ne": "≠", "to": "→", "sum": "Σ", "prod": "Π", "mid": "|", "dots": "…", "cdot": "·",
@@ -52,7 +53,14 @@ def _fate(mutant, latex):
     values = [show(sp.Eq(name, value, evaluate=False)) for name, value in mutant.verdict.values]
     more = f" (and {len(values) - SHOWN} more)" if len(values) > SHOWN else ""
     point = f" at {', '.join(values[:SHOWN])}{more}" if values else ""
-    return f"step {mutant.step} is false{point}: {mutant.verdict.reason}"
+    reason = _left_over(mutant.verdict.reason) if latex else mutant.verdict.reason
+    return f"step {mutant.step} is false{point}: {reason}"
+
+
+def _left_over(reason):
+    """Return what a false step leaves over, such as "-1/4 < 0", as a formula: its stars are no Markdown."""
+    value, sign, zero = reason.rsplit(" ", 2)
+    return f"${sp.latex(sp.sympify(value))} {LATEX_SIGNS[sign]} {zero}$"
 
 
 def plain(words):
