@@ -2,7 +2,8 @@
 
     .venv/bin/python tools/instructor.py
 
-keys.html    every question with its answers, misconceptions and feedback; every exercise with its computed key
+keys.html    the answers of both tests in their order; every question with its answers, misconceptions and feedback;
+             every exercise with its computed key
 slides-*.html  one slide for each figure of a chapter, with the heading it stands under and its caption; one file
              without any other, for a screen (space, arrows) and for print, since slides of reveal.js need a network
 
@@ -70,10 +71,16 @@ def exercise_key(entry):
     return f"<section><h3>{head}</h3>{text}</section>"
 
 
+def key_of_test(name):
+    """Return the right answers of a test, in the order of its questions, as HTML."""
+    answers = [f"<li>{i}: {html.escape(quiz.answer_text(quiz.question(i)))}</li>" for i in quiz.questions_of(name)]
+    return f"<h2>Test: {name}</h2><ol>{''.join(answers)}</ol>"
+
+
 def keys():
     """Return the page of all keys."""
-    body = [f"<h2>Test: {name}</h2><p>{', '.join(quiz.questions_of(name))}</p>" for name in ("entry", "exit")]
-    body += ["<h2>Questions</h2>", *(question_key(quiz.question(i)) for i in quiz.identifiers())]
+    body = [key_of_test("entry"), key_of_test("exit"), "<h2>Questions</h2>"]
+    body += [question_key(quiz.question(i)) for i in quiz.identifiers()]
     body += ["<h2>Exercises</h2>", *(exercise_key(quiz.exercise(i)) for i in quiz.identifiers("exercises"))]
     return PAGE.format(title="Answer keys", style=KEYS_STYLE, body="".join(body), script="")
 
@@ -105,6 +112,12 @@ def slides(path):
     return soup.select_one("h1").get_text(" ", strip=True), found
 
 
+def deck(path):
+    """Return (HTML of the slides, their number) of a built page."""
+    title, found = slides(path)
+    return PAGE.format(title=html.escape(title), style=SLIDES_STYLE, body="".join(found), script=SLIDES_SCRIPT), len(found)
+
+
 def main():
     TARGET.mkdir(parents=True, exist_ok=True)
     (TARGET / "keys.html").write_text(keys(), encoding="utf-8")
@@ -112,10 +125,9 @@ def main():
     if not pages:
         sys.exit("keys.html is written; for the slides build the book first: make book")
     for path in pages:
-        title, found = slides(path)
-        page = PAGE.format(title=html.escape(title), style=SLIDES_STYLE, body="".join(found), script=SLIDES_SCRIPT)
+        page, count = deck(path)
         (TARGET / f"slides-{path.name}").write_text(page, encoding="utf-8")
-        print(f"{path.stem}: {len(found)} slides")
+        print(f"{path.stem}: {count} slides")
     print(f"The keys and the slides are in {TARGET.relative_to(ROOT)}")
 
 

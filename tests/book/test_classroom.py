@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -59,6 +60,55 @@ def test_each_hole_is_found(key, value, hole):
     check = tool("learning_check")
     assert check.row_holes(ROW) == []
     assert hole in " ".join(check.row_holes(ROW | {key: value}))
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """What the learning check reads, as a copy that a test may spoil."""
+    shutil.copytree(ROOT / "book", tmp_path / "book", ignore=shutil.ignore_patterns("*.ipynb", "_static", "_ext"))
+    shutil.copy(ROOT / "_toc.yml", tmp_path)
+    return tmp_path
+
+
+def rewritten(path, change):
+    """Apply a change to the JSON file at `path`."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    change(content)
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def without_objective(root, objective, part, keep=0):
+    """Take all entries of an objective but some out of every bank."""
+    seen = []
+
+    def change(bank):
+        mine = [entry for entry in bank[part] if entry["objective"] == objective]
+        seen.extend(mine)
+        bank[part] = [entry for entry in bank[part] if entry not in mine or seen.index(entry) < keep]
+
+    for path in sorted((root / "book/quizzes").glob("*.json")):
+        rewritten(path, change)
+
+
+MUTATIONS = {
+    "O2: 2 of 3 questions": lambda root: without_objective(root, "O2", "questions", keep=2),
+    "O9: 0 of 1 exercise": lambda root: without_objective(root, "O9", "exercises"),
+    "O6: no chapter names it": lambda root: (root / "book/04-workloads.md").unlink(),
+    "O3: not in the entry test": lambda root: rewritten(root / "book/quizzes/tests/entry.json", lambda t: t.update(questions=["00-survival"])),
+    "00-survival: an option without feedback": lambda root: rewritten(
+        root / "book/quizzes/00.json", lambda bank: next(q for q in bank["questions"] if q["id"] == "00-survival")["answers"][0].pop("feedback")
+    ),
+    "02-log: no page has a solution that runs": lambda root: (root / "book/02-ledger.md").write_text(
+        (root / "book/02-ledger.md").read_text(encoding="utf-8").replace('check("02-log"', 'print("02-log"'), encoding="utf-8"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("hole", ["none", *MUTATIONS])
+def test_the_learning_check_fails_on_a_spoiled_course(hole, copy, capsys):
+    MUTATIONS.get(hole, lambda root: None)(copy)
+    assert tool("learning_check").main(copy) == (hole != "none")
+    assert hole == "none" or hole in capsys.readouterr().out
 
 
 def test_an_exercise_without_solution_and_a_test_with_an_unknown_question_are_holes(tmp_path):
@@ -152,6 +202,8 @@ def test_the_keys_stand_outside_the_book():
     for identifier in [*quiz.identifiers(), *quiz.identifiers("exercises")]:
         assert f"<h3>{identifier}," in page
     assert quiz.key_text(quiz.exercise("06-four-cells")) == "1.5, 2, 2.4, 3"
+    exit_key = page.partition("<h2>Test: exit</h2>")[2].partition("</ol>")[0]
+    assert re.findall(r"<li>([\w-]+):", exit_key) == quiz.questions_of("exit")
     names = (ROOT / "_toc.yml").read_text(encoding="utf-8")
     assert "keys" not in names
 
@@ -163,6 +215,32 @@ def test_slides_hold_each_figure_with_heading_and_caption(tmp_path):
     title, found = tool("instructor").slides(tmp_path / "01-a.html")
     assert title == "T" and len(found) == 1
     assert "<h2>Part</h2>" in found[0] and 'alt="what" src="data:image/svg+xml;base64,' in found[0] and "Says so." in found[0]
+
+
+OVERFLOW = """() => [...document.querySelectorAll("section")].filter(slide => {
+  const parts = [slide, slide.querySelector("div")], picture = slide.querySelector("img, svg").getBoundingClientRect();
+  return Math.abs(slide.clientHeight - innerHeight) > 1 || picture.height < innerHeight / 4
+    || parts.some(part => part.scrollHeight > part.clientHeight + 2 || part.scrollWidth > part.clientWidth + 2);
+}).map(slide => slide.querySelector("h2").textContent)"""
+
+
+@pytest.mark.browser
+def test_every_slide_fits_a_screen_and_the_arrows_turn_the_pages(book, page, tmp_path):
+    instructor, pages = tool("instructor"), sorted((book / "book").glob("[0-9][0-9]-*.html"))
+    for path in pages:
+        text, count = instructor.deck(path)
+        (tmp_path / path.name).write_text(text, encoding="utf-8")
+        page.goto((tmp_path / path.name).as_uri())
+        for width, height in ((1280, 720), (1024, 768)):
+            page.set_viewport_size({"width": width, "height": height})
+            assert page.evaluate(OVERFLOW) == [], (path.name, width)
+        for _ in range(count):
+            page.keyboard.press("ArrowRight")
+        last = page.locator("section").last.evaluate("slide => slide.getBoundingClientRect().top")
+        assert abs(last) < 2, path.name
+        page.keyboard.press("ArrowLeft")
+        assert page.locator("section").last.evaluate("slide => slide.getBoundingClientRect().top") > 100
+    assert len(pages) >= 10
 
 
 # --- labs -------------------------------------------------------------------------------------------------------------
