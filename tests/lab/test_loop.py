@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specgain.control import Controller
+from specgain.control import Controller, StopRule
 from specgain.lab.loop import Batch, ModelDraft, Proposal, Stop, decode, generate
 from specgain.lab.model import Cache
 from specgain.lab.sampling import GREEDY, Sampling, verify_greedy
@@ -97,7 +97,12 @@ def test_eos_cuts_exactly_behind_itself(pairs, stop_at):
 
 
 def test_commit_counts_the_end():
-    for eos, room, expected in ((None, 10, (3, None)), (None, 3, (3, "length")), (5, 10, (2, "stop")), (6, 3, (3, "stop"))):
+    for eos, room, expected in (
+        (None, 10, (3, None)),
+        (None, 3, (3, "length")),
+        (5, 10, (2, "stop")),
+        (6, 3, (3, "stop")),
+    ):
         batch = Batch(1, 20, room)
         batch.admit(deque([(0, [1, 2])]))
         assert batch.commit(0, np.array([4, 5, 6]), Stop(eos)) == expected  # 5: inside the accepted prefix, L < K + 1
@@ -125,6 +130,48 @@ def test_a_draft_keeps_only_what_was_committed(pairs):
         fresh.begin(again, [0])
         assert draft.propose(batch, [3], GREEDY, None).tokens.equal(fresh.propose(again, [3], GREEDY, None).tokens)
         assert draft.cache.length == fresh.cache.length
+
+
+@given(
+    seed=st.integers(0, 3),
+    dtype=st.sampled_from([torch.float64, torch.float32]),
+    rows=st.integers(1, 3),
+    cost=st.floats(0.01, 0.4),
+    longest=st.integers(1, 6),
+)
+@pytest.mark.claims("C3.4")
+def test_a_draft_that_stops_by_itself_leaves_the_text_as_it_is(pairs, seed, dtype, rows, cost, longest):
+    target, model = pairs[seed, dtype]
+    prompts = [[5, 7, 11], [1, 2], [9, 8, 7, 6, 5], [33]]
+    rule = StopRule(lambda g, b: 1 + cost * g, longest)
+    run = generate(target, prompts, 20, ModelDraft(model, stop=rule), rule, rows=rows)
+    assert [o.tokens for o in run.outputs] == [o.tokens for o in generate(target, prompts, 20).outputs]
+    assert max(d for r in run.rounds for d in r.drafted) <= longest
+
+
+def test_a_draft_stops_where_the_rule_says_and_row_by_row(pairs):
+    """The rule hears of every candidate drafted so far, and the candidates are those of a draft that does not stop."""
+    target, model = pairs[0, torch.float64]
+    asked = []
+
+    class Ends:
+        def goes_on(self, batch_size, request, confidences):
+            asked.append((batch_size, request, [round(c, 6) for c in confidences]))
+            return len(confidences) < request + 1
+
+    batch, prompts = Batch(3, 40, 20), [[3, 4, 5], [7, 1], [9, 9, 2, 8]]
+    batch.admit(deque(enumerate(prompts)))
+    free, stopping = ModelDraft(model), ModelDraft(model, stop=Ends())
+    for draft in (free, stopping):
+        draft.begin(batch, [0, 1, 2])
+    whole = free.propose(batch, [5, 5, 2], GREEDY, None)
+    short = stopping.propose(batch, [5, 5, 2], GREEDY, None)
+    assert short.widths == [1, 2, 2] and whole.widths == [5, 5, 2]
+    assert short.tokens[0, :1].equal(whole.tokens[0, :1]) and short.tokens[1:].equal(whole.tokens[1:, :2])
+    assert [(size, request, len(c)) for size, request, c in asked] == [(3, 0, 1), (3, 1, 1), (3, 2, 1), (3, 1, 2)]
+    text = torch.tensor([prompts[1] + whole.tokens[1, :1].tolist()])
+    expected = model(text, Cache(model))[0].softmax(dim=-1).amax(dim=-1)[-2:]
+    assert asked[3][2] == pytest.approx(expected.tolist(), abs=1e-6)
 
 
 def test_times_and_labels_are_recorded(pairs):

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from scipy import stats
 
 from specgain import verification
-from specgain.control import Controller
+from specgain.control import Controller, StopRule
 from specgain.lab import measure, sampling
 from specgain.lab.drafts import Bigram, Lookup, Suffix
 from specgain.lab.loop import ModelDraft, generate
@@ -329,6 +329,7 @@ class Mixed(Controller):
 
 
 TABLE = [2, 0, 4, 1, 3]
+STOPS = StopRule(lambda gamma, batch_size: 1 + 0.05 * gamma, 3, patience=1)  # learns from text to text
 HOT, COOL, NUCLEUS = Sampling(1.0), Sampling(0.7, top_k=3), Sampling(1.3, top_p=0.8)
 HOT_BLOCK, NUCLEUS_BLOCK = (replace(how, verification="block") for how in (HOT, NUCLEUS))
 WAYS = {
@@ -339,6 +340,8 @@ WAYS = {
     "model, rows come and go": (lambda draft: ModelDraft(draft), Mixed(), {"rows": 50}, HOT),
     "model, block": (lambda draft: ModelDraft(draft), 3, {}, HOT_BLOCK),
     "model, block, top-p, ragged": (lambda draft: ModelDraft(draft), Mixed(), {"rows": 100}, NUCLEUS_BLOCK),
+    "model, stops by itself": (lambda draft: ModelDraft(draft, stop=STOPS), STOPS, {"rows": 80}, HOT),
+    "model, stops by itself, block": (lambda draft: ModelDraft(draft, stop=STOPS), STOPS, {}, NUCLEUS_BLOCK),
     "lookup": (lambda draft: Lookup(SMALL), 3, {}, HOT),
     "lookup, block": (lambda draft: Lookup(SMALL), 3, {}, HOT_BLOCK),
     "suffix, rows come and go": (lambda draft: Suffix(SMALL), 3, {"rows": 100}, COOL),
@@ -385,6 +388,23 @@ def test_p_values_over_seeds_are_uniform(small, way):
     make, gamma, options, how = WAYS[way]
     values = p_values(target, make(model), gamma, options, how, repeats=300 if LONG else 10)
     assert stats.kstest(values, "uniform").pvalue > 0.001, values
+
+
+class Peeks(ModelDraft):
+    """Drops its last candidate when it sees which one it is."""
+
+    def propose(self, batch, wanted, sampling, rng):
+        found = super().propose(batch, wanted, sampling, rng)
+        widths = [w - (w > 0 and int(found.tokens[r, w - 1]) == 2) for r, w in enumerate(found.widths)]
+        return found._replace(widths=widths)
+
+
+def test_a_draft_that_stops_itself_has_many_lengths_and_one_that_peeks_is_caught(small):
+    target, model = small
+    run = generate(target, [PROMPT] * 200, TOKENS, ModelDraft(model, stop=STOPS), STOPS, sampling=HOT)
+    assert {d for r in run.rounds for d in r.drafted} == {0, 1, 2, 3}
+    values = p_values(target, Peeks(model), 1, {}, HOT, repeats=4, requests=3000)
+    assert stats.kstest(values, "uniform").pvalue < 1e-6, values
 
 
 @pytest.mark.parametrize("how", [Sampling(1.0), Sampling(1.0, verification="block")])
