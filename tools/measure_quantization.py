@@ -28,7 +28,6 @@ from specgain import gain
 from specgain.lab.drafts import Lookup
 from specgain.lab.gguf_file import load_smollm2
 from specgain.lab.heads import KINDS, Tapped, load_head
-from specgain.lab.linear import Packed, _packed_product
 from specgain.lab.loop import generate
 from specgain.lab.measure import environment, first_difference
 from specgain.lab.model import Cache, load
@@ -43,15 +42,7 @@ PLAN, RESULT = FOLDER / "quantization-plan.json", FOLDER / "quantization.json"
 CLAIMS = ["C6.1", "C6.2", "C6.3"]
 
 
-class Wide(Packed):
-    """The packed product for one row too, as one of four: on SmolLM2 it is faster than the matrix-vector product."""
-
-    def __call__(self, x):
-        return _packed_product(x.expand(4, -1) if len(x) == 1 else x, self.packed)[: len(x)]
-
-
 KERNEL = {"fp32": None, "int8": Int8}
-LARGE = {"fp32": Wide, "int8": Int8}  # a plain step must not be slower than a pass over five positions
 INT8 = {"int8": Int8, "int8 exact": ExactInt8, "int8 dynamic": Dynamic}
 ROUNDED = {"fp32": None, "int8": Int8, "4 bits": rounded(4), "3 bits": rounded(3)}  # from fine to coarse
 SEED = 2029
@@ -117,7 +108,7 @@ def timed_tiny(plan):
 
 def timed_smollm2(plan):
     """SmolLM2's part."""
-    models = {f: load_smollm2(kernel=LARGE[f]) for f in LARGE}
+    models = {f: load_smollm2(kernel=KERNEL[f]) for f in KERNEL}
     texts, shift = workloads.prompts("copy"), {"calibration": 0, "test": plan["smollm2"]["prompts"]["calibration"]}
     found = timed(
         plan["smollm2"],

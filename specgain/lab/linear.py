@@ -1,11 +1,15 @@
 """A matrix product for a handful of rows, by the fastest kernel there is: it decides whether verification is cheap.
 
 On CPU `F.linear` punishes two to nine rows so much that verifying five positions can cost twice one position. A weight
-packed once for oneDNN does not, and neither, up to five rows, does `W @ x.T`.
+packed once for oneDNN does not, and neither, up to five rows, does `W @ x.T`. The packed product of four rows even takes
+less time than that of one, so a plain step gains by adding empty rows. `python -m benchmarks.kernels` shows it.
 """
 
 import torch
 import torch.nn.functional as F
+
+ROWS = 4  # the packed product of so many rows is the fastest; fewer are padded
+LARGE = 2**18  # weights in a matrix (1 MiB in float32); below, a call of oneDNN costs more than it saves on one row
 
 
 class Plain:
@@ -26,14 +30,21 @@ class Public(Plain):
 
 
 class Packed(Plain):
-    """A matrix-vector product for one row, and for more a second copy of the weight, packed for oneDNN. CPU, float32."""
+    """A second copy of the weight, packed for oneDNN; one row of a small weight is a matrix-vector product. CPU, float32.
+
+    The choice rests on the weight's size alone, not on the clock or on the number of threads, so it can be repeated.
+    A row of a large weight is then computed by the same kernel in any company (and here with the same bits).
+    """
 
     def __init__(self, weight):
         super().__init__(weight)
-        self.packed = _pack(weight)
+        self.packed, self.large = _pack(weight), weight.numel() >= LARGE
 
     def __call__(self, x):
-        return torch.mv(self.weight, x[0])[None] if len(x) == 1 else _packed_product(x, self.packed)
+        n = len(x)
+        if n < ROWS and self.large:
+            return _packed_product(F.pad(x, (0, 0, 0, ROWS - n)), self.packed)[:n]
+        return torch.mv(self.weight, x[0])[None] if n == 1 else _packed_product(x, self.packed)
 
 
 KERNELS = {"plain": Plain, "public": Public, "packed": Packed}

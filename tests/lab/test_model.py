@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from itertools import product
 
 import pytest
 import torch
@@ -98,8 +99,8 @@ def test_packed_product_equals_the_public_one():
     if not can_pack():
         pytest.skip("this PyTorch has no packed oneDNN linear; the public fallback is used")
     generator = torch.Generator().manual_seed(0)
-    for rows in (1, 2, 3, 5, 9, 64):
-        weight, x = torch.randn(96, 40, generator=generator), torch.randn(rows, 40, generator=generator)
+    for rows, outputs in product((1, 2, 3, 4, 5, 9, 64), (96, lab_linear.LARGE // 40 + 1)):  # a small, a large weight
+        weight, x = torch.randn(outputs, 40, generator=generator), torch.randn(rows, 40, generator=generator)
         for linear in (kernel(weight) for kernel in KERNELS.values()):
             assert torch.allclose(linear(x), F.linear(x, weight), atol=1e-5)
 
