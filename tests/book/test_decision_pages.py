@@ -106,6 +106,8 @@ def test_the_verdicts_of_the_chapter():
     assert ngram.verdict == "pass" and ngram.comparison.committed_length < draft_model.comparison.committed_length
     repeated = gates(captured("plain_repeat_c1", "plain_b_repeat_c1", COPY), LIMITS)
     assert repeated.verdict == "insufficient" and repeated.comparison.margin_interval[0] < 0
+    refused = gates(captured("plain_repeat_c1", "plain_b_repeat_c1", DRAFT), LIMITS)  # the capstone's proposal B
+    assert refused.verdict == "fail" and refused.comparison.verdict == "within-noise"
     chat = gates(captured("plain_chat_c4", CHAT), LIMITS | {"latency": {"load": {"max_concurrency": 4}}})
     assert [gate.verdict for gate in chat.gates] == ["pass", "pass", "insufficient", "fail"]
 
@@ -142,7 +144,7 @@ def test_the_alarm_of_the_capstone_can_ring():
     """No round delivers less than one token, so an alarm at or below one would never ring; break-even lies above."""
     found = compare_runs(captured("plain_repeat_c1", "plain_b_repeat_c1"), captured(COPY))
     assert 1 < found.t_round / found.t_decode < found.committed_length
-    assert "again.comparison.t_round / again.comparison.t_decode" in page("capstone")
+    assert "again['A'].comparison.t_round / again['A'].comparison.t_decode" in page("capstone")
 
 
 # ------------------------------------------------------------------------------------------ the corrections, with data
