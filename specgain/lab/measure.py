@@ -321,28 +321,51 @@ def measure_run(pair, prompts=64, gammas=GAMMAS, drafts=None, domains=DOMAINS, n
                 seconds=None, resume=None, progress=None, setting=BASE):  # fmt: skip
     """Return the `RoundLog` of the test prompts, end to end, plain and all (draft, γ) interleaved.
 
-    With `resume` (a path) the log is saved there every half minute, and a log found there is continued.
+    With `resume` (a path) every job is saved as soon as it is done, and a log found there is continued: a killed run
+    loses the job under way, no more. (Writing inside a job would cost time where time is measured.)
     """
-    log, save = None, None
-    if resume is not None:
-        log = RoundLog.read(resume) if Path(resume).exists() else None
-        save = _saver(resume)
-    log = run_rounds(pair, "test", prompts, gammas, drafts, domains, new_tokens, repeats, seconds, log, progress, save,
-                     setting)  # fmt: skip
-    if resume is not None:
-        log.write(resume)
+    journal = None if resume is None else _Journal(resume)
+    log = journal and journal.read()
+    log = run_rounds(pair, "test", prompts, gammas, drafts, domains, new_tokens, repeats, seconds, log, progress,
+                     journal and journal.append, setting)  # fmt: skip
+    if journal:
+        journal.close(log)
     return log
 
 
-def _saver(path, every=30.0):
-    last = [perf_counter()]
+class _Journal:
+    """A log on its way: the file at `path` as far as an earlier run came, and what is new line by line beside it."""
 
-    def save(log):
-        if perf_counter() - last[0] > every:
-            log.write(path)
-            last[0] = perf_counter()
+    def __init__(self, path):
+        self.path, self.lines, self.saved = Path(path), Path(f"{path}.journal"), 0
 
-    return save
+    def read(self):
+        """Return the `RoundLog` so far, None at a first start; a last line that was cut off is left out."""
+        parts = [RoundLog.read(self.path)] if self.path.exists() else []
+        if self.lines.exists():
+            whole, _, _ = self.lines.read_text(encoding="utf-8").rpartition("\n")
+            self.lines.write_text(whole + "\n" * bool(whole), encoding="utf-8")
+            parts += [RoundLog.from_json(json.loads(line)) for line in whole.splitlines()]
+        if not parts:
+            return None
+        requests = {request.id: request for part in parts for request in part.requests}
+        self.saved = len(requests)
+        return RoundLog(parts[-1].environment, parts[-1].setup, list(requests.values()))
+
+    def append(self, log):
+        """Save the requests that came since the last time, as one line that is a log of its own."""
+        new = RoundLog(log.environment, log.setup, log.requests[self.saved :])
+        if not new.requests:
+            return
+        self.lines.parent.mkdir(parents=True, exist_ok=True)
+        with self.lines.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(new.to_json(), allow_nan=False) + "\n")
+        self.saved = len(log.requests)
+
+    def close(self, log):
+        """Write the whole log; the lines are not needed any more."""
+        log.write(self.path)
+        self.lines.unlink(missing_ok=True)
 
 
 def disturbed(log, tolerance=0.10):

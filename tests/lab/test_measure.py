@@ -51,6 +51,28 @@ def test_a_stopped_run_goes_on_where_it_was(tiny_pair, tmp_path):
     assert len(again.requests) == 2 * len(first.requests) == len({r.id for r in again.requests})
 
 
+@pytest.mark.parametrize("torn", [0, 40])
+def test_a_killed_run_loses_the_job_under_way_and_no_more(tiny_pair, tmp_path, torn):
+    path, journal = tmp_path / "run.json", tmp_path / "run.json.journal"
+
+    def kill(done, total, text):
+        if done == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measure.measure_run(tiny_pair, 3, repeats=2, domains=["json"], resume=path, progress=kill, **SHORT)
+    lines = journal.read_bytes()
+    journal.write_bytes(lines[: len(lines) - torn])
+    assert not path.exists() and len(lines.splitlines()) == 3
+    run = measure.measure_run(tiny_pair, 3, repeats=2, domains=["json"], resume=path, **SHORT)
+    kept = [json.loads(line)["requests"] for line in lines.splitlines()][: 2 if torn else 3]
+    assert run.to_json()["requests"][: len(sum(kept, []))] == sum(kept, [])
+    assert [(r.prompt, r.arm, r.gamma) for r in run.requests] == [
+        (r.prompt, r.arm, r.gamma) for r in measure.measure_run(tiny_pair, 3, repeats=2, domains=["json"], **SHORT).requests
+    ]
+    assert RoundLog.read(path).requests == run.requests and not journal.exists()
+
+
 def test_a_run_of_other_weights_or_settings_is_not_continued(tiny_pair, tmp_path):
     path = tmp_path / "run.json"
     measure.measure_run(tiny_pair, 1, resume=path, **SHORT)
