@@ -107,7 +107,7 @@ def run_rounds(pair, prompt_set, prompts, gammas=GAMMAS, drafts=None, domains=DO
     jobs = list(_jobs(prompts, repeats, domains, setting.rows))
     _warm_up(pair, arms, tokens[domains[0]][0].tolist(), new_tokens)
     begin = perf_counter()
-    with _no_garbage_collection():
+    with no_garbage_collection():
         for count, (repeat, group, domain) in enumerate(jobs):
             late = seconds is not None and perf_counter() - begin > seconds
             if late and domain == domains[0] and count >= LEAST_PROMPTS * len(domains):
@@ -184,7 +184,8 @@ def first_difference(target, prompt, plain, other):
 
 
 @contextmanager
-def _no_garbage_collection():
+def no_garbage_collection():
+    """Hold the garbage collector back, so that no round pays for it."""
     gc.collect()
     gc.disable()
     try:

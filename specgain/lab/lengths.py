@@ -1,0 +1,235 @@
+"""Lengths live: fixed and adaptive speculation lengths of one draft in the batched loop, on mixed and uniform loads.
+
+A plan lists the loads and the arms. The time of a step is learnt on calibration prompts. Then, load by load, all arms
+decode the same test prompts; their loops take turns, so that a slow moment of the machine hits them alike. Adaptive
+arms start cold on every load and learn while they serve.
+"""
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import torch
+
+from specgain import calibration, gain
+from specgain.control import Budget, Controller, Fixed, MovingAverage, StepRule, StopRule
+from specgain.lab.confidence import load_confidence
+from specgain.lab.loop import ModelDraft, generate, in_turns, stepwise
+from specgain.lab.measure import environment, first_difference, no_garbage_collection
+from specgain.lab.pair import DOMAINS, load_pair
+from specgain.lab.recorded import recorded
+
+PLAN, RESULT = "specgain.lengths-plan/1", "specgain.lengths/1"
+ADAPTIVE = ("moving average", "step rule", "budget", "stop by probability", "stop by head")
+LOADS = {"json and func": ("json", "func"), "json and prose": ("json", "prose"), "json": ("json",), "func": ("func",),
+         "viet": ("viet",)}  # fmt: skip
+
+
+def make_plan(weights, draft="weak", rows=(4, 8), fixed=(0, 1, 2, 3, 4, 6), adaptive=ADAPTIVE, loads=LOADS, requests=32,
+              uniform_requests=24, new_tokens=64, cost_rows=4, turn=32, threads=1):  # fmt: skip
+    """Return what `lengths` will measure: a JSON-ready dict to commit before the run.
+
+    Every load is run with each number of `rows`, by `requests` counted requests (`uniform_requests` where all are of one
+    kind) and one row's worth of others behind them, so that no counted request sees an emptying batch. The cost comes
+    from `cost_rows` · rows calibration prompts per arm. A turn is `turn` tokens per row.
+    """
+    cells = [{"rows": r, "load": load, "arm": arm} for r in rows for load in loads
+             for arm in (*(f"γ = {g}" for g in fixed), *adaptive)]  # fmt: skip
+    return {"schema": PLAN, "weights": weights, "threads": threads, "draft": draft, "rows": list(rows),
+            "fixed": list(fixed), "adaptive": list(adaptive), "loads": {load: list(of) for load, of in loads.items()},
+            "requests": requests, "uniform_requests": uniform_requests, "new_tokens": new_tokens,
+            "cost_rows": cost_rows, "turn": turn, "cells": cells}  # fmt: skip
+
+
+# --- the time of a step --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """Seconds of a step of `rows` requests: `plain`, or base + depth · per_pass + positions · per_position if it drafts."""
+
+    rows: int
+    plain: float
+    base: float
+    per_pass: float
+    per_position: float
+
+    def step(self, depth, positions):
+        """Return the seconds of a step of `depth` draft passes that verifies `positions` positions."""
+        return self.base + depth * self.per_pass + positions * self.per_position if depth else self.plain
+
+    def round(self, gamma, batch_size):
+        """Return the seconds of a round of all rows, each with `gamma` candidates."""
+        return self.step(gamma, self.rows * (gamma + 1))
+
+    @classmethod
+    def fit(cls, rounds, rows):
+        """Return the cost that fits these `loop.Round`s best in least squares; rounds of fewer requests do not count."""
+        full = [r for r in rounds if len(r.requests) == rows]
+        drafting = [r for r in full if any(r.drafted)]
+        seen = np.array([(1, max(r.drafted), rows + sum(r.drafted)) for r in drafting])
+        found, *_ = np.linalg.lstsq(seen, np.array([r.time for r in drafting]), rcond=None)
+        return cls(rows, float(np.mean([r.time for r in full if not any(r.drafted)])), *map(float, found))
+
+
+class Varied(Controller):
+    """Random lengths that differ inside a step, so that depth and number of positions can be told apart."""
+
+    def __init__(self, longest, seed):
+        self.longest, self.rng = longest, np.random.default_rng(seed)
+
+    def gammas(self, batch_size, requests):
+        deepest = self.rng.integers(1, self.longest, endpoint=True)
+        return self.rng.integers(0, deepest, len(requests), endpoint=True).tolist()
+
+
+def measure_cost(pair, plan, rows):
+    """Return the `StepCost` of `rows` rows, from calibration prompts of all kinds."""
+    prompts = _prompts(pair, "calibration", sorted({d for of in plan["loads"].values() for d in of}), plan["cost_rows"] * rows)
+    lengths = [*map(Fixed, plan["fixed"]), *(Varied(max(plan["fixed"]), seed) for seed in (1, 2))]
+    model = pair.drafts[plan["draft"]].model
+    runs = _in_turns(pair, prompts, [(one, ModelDraft(model)) for one in lengths], plan, rows)
+    return StepCost.fit([r for run in runs for r in run.rounds], rows)
+
+
+# --- the arms ------------------------------------------------------------------------------------------------------
+
+
+def make_arms(pair, plan, cost):
+    """Return {name: (controller, draft)}, all of them fresh."""
+    model, longest = pair.drafts[plan["draft"]].model, max(plan["fixed"])
+    arms = {f"γ = {g}": (Fixed(g), ModelDraft(model)) for g in plan["fixed"]}
+    for name in plan["adaptive"]:
+        if name.startswith("stop by"):
+            chance, head = (float, load_confidence(plan["draft"], pair.folder)) if "head" in name else (calibrated(plan), None)
+            rule = StopRule(cost.round, longest, chance)
+            arms[name] = rule, ModelDraft(model, stop=rule, confidence=head)
+        else:
+            make = {"moving average": lambda: MovingAverage(longest), "budget": lambda: Budget(cost.step, longest),
+                    "step rule": lambda: StepRule(cost.round, range(longest + 1))}  # fmt: skip
+            arms[name] = make[name](), ModelDraft(model)
+    return arms
+
+
+def calibrated(plan):
+    """Return the map from the draft's probability to a chance of acceptance, from the recorded calibration prompts."""
+    prompts = recorded(plan["draft"], DOMAINS, sure=True).values()
+    said = [row[0] for one in prompts for row in one.confidences]
+    return calibration.isotonic(said, [rank == 0 for one in prompts for rank in one.ranks])
+
+
+def _prompts(pair, which, domains, count):
+    """Return `count` prompts of these kinds of text, in turns."""
+    sets = [pair.prompts(which)[domain] for domain in domains]
+    return [sets[i % len(sets)][i // len(sets) % len(sets[0])].tolist() for i in range(count)]
+
+
+def _in_turns(pair, prompts, arms, plan, rows):
+    """Return the `Run` of every (controller, draft) on these prompts."""
+    loops = [stepwise(pair.target, prompts, plan["new_tokens"], draft, lengths, rows=rows) for lengths, draft in arms]
+    with no_garbage_collection():
+        return in_turns(loops, plan["turn"] * rows)
+
+
+# --- the run -------------------------------------------------------------------------------------------------------
+
+
+def lengths(plan, pair=None, progress=None):
+    """Return the measurement of a plan, JSON-ready: one cell per (rows, load, arm), the costs, and a summary.
+
+    A cell's `ratio` is its tokens per second over those of the best fixed length of the load, which is known only
+    afterwards; `interval` is its 95 % bootstrap interval over requests.
+    """
+    pair = load_pair([plan["draft"]]) if pair is None else pair
+    if plan.get("schema") != PLAN or plan["weights"] != pair.weights_hash:
+        raise ValueError(f"the plan is for {plan.get('schema')!r} and weights {plan.get('weights')!r}; make it anew")
+    before = torch.get_num_threads()
+    torch.set_num_threads(plan["threads"])
+    cells, costs, different, done = [], [], [], 0
+    try:
+        for rows in plan["rows"]:
+            _warm_up(pair, plan)
+            costs.append(measure_cost(pair, plan, rows))
+            for load in plan["loads"]:
+                found, others = _measure_load(pair, plan, costs[-1], load)
+                cells, different, done = cells + found, different + others, done + 1
+                if progress:
+                    progress(done, len(plan["rows"]) * len(plan["loads"]), f"{rows} rows, {load}")
+    finally:
+        torch.set_num_threads(before)
+    return {"schema": RESULT, "plan": plan, "environment": environment(pair), "cells": cells,
+            "cost": [_milliseconds(cost) for cost in costs], "summary": summary(cells),
+            "different_output": different}  # fmt: skip
+
+
+def _warm_up(pair, plan):
+    """Run every arm for a moment, so that none pays for the first call of anything."""
+    prompts = _prompts(pair, "calibration", DOMAINS[:2], 4)
+    for controller, draft in make_arms(pair, plan, StepCost(4, 1.0, 1.0, 0.1, 0.01)).values():
+        generate(pair.target, prompts, 16, draft, controller)
+
+
+def _measure_load(pair, plan, cost, load):
+    """Return (cells, greedy outputs that differ from plain decoding) of one load."""
+    domains, rows = plan["loads"][load], cost.rows
+    requests = plan["requests"] if len(domains) > 1 else plan["uniform_requests"]
+    prompts, arms = _prompts(pair, "test", domains, requests + rows), make_arms(pair, plan, cost)
+    runs = dict(zip(arms, _in_turns(pair, prompts, arms.values(), plan, rows), strict=True))
+    plain = [o.tokens for o in next(iter(runs.values())).outputs]
+    different = [{"rows": rows, "load": load, "arm": arm, "request": i}
+                 | first_difference(pair.target, prompts[i], plain[i], output.tokens)
+                 for arm, run in runs.items() for i, output in enumerate(run.outputs) if output.tokens != plain[i]]  # fmt: skip
+    totals = {arm: shares(run, rows, requests) for arm, run in runs.items()}
+    head = {"rows": rows, "load": load, "mixed": len(domains) > 1}
+    return [head | cell | _rounds(runs[cell["arm"]], rows) for cell in compare(totals, plan["fixed"])], different
+
+
+def shares(run, rows, requests):
+    """Return (requests, 2): tokens and seconds of each counted request in full passes, which their rows share equally."""
+    found = np.zeros((requests, 2))
+    for one in run.rounds:
+        if len(one.requests) == rows:
+            for request, tokens in zip(one.requests, one.committed, strict=True):
+                if request < requests:
+                    found[request] += tokens, one.time / rows
+    return found
+
+
+def compare(totals, fixed):
+    """Return a cell per arm of `totals` {arm: (requests, 2) tokens and seconds}, held against the best fixed length."""
+    rate = {arm: float(own[:, 0].sum() / own[:, 1].sum()) for arm, own in totals.items()}
+    best = max((f"γ = {g}" for g in fixed), key=rate.get)
+    cells = []
+    for arm, own in totals.items():
+        both = np.hstack([own, totals[best]])
+        ratios = gain.bootstrap([both], lambda s: s[:, 0] / s[:, 1] / (s[:, 2] / s[:, 3]))
+        cells.append({"arm": arm, "adaptive": not arm.startswith("γ"), "tokens_per_s": rate[arm], "best_fixed": best,
+                      "ratio": rate[arm] / rate[best], "interval": gain.interval(ratios),
+                      "regret_percent": 100 * (rate[best] / rate[arm] - 1)})  # fmt: skip
+    return cells
+
+
+def _rounds(run, rows):
+    """Return what the full passes of a run were like: candidates and tokens per request and round, T_round in ms."""
+    full = [r for r in run.rounds if len(r.requests) == rows]
+    count = len(full) * rows
+    return {"drafted_per_round": sum(sum(r.drafted) for r in full) / count,
+            "committed_length": sum(sum(r.committed) for r in full) / count,
+            "t_round_ms": 1e3 * sum(r.time for r in full) / len(full)}  # fmt: skip
+
+
+def summary(cells):
+    """Return, per adaptive arm, its ratios on mixed and on uniform loads: least, greatest, and the least lower end."""
+    found = {}
+    for arm in dict.fromkeys(c["arm"] for c in cells if c["adaptive"]):
+        for kind, mixed in (("mixed", True), ("uniform", False)):
+            own = [c for c in cells if c["arm"] == arm and c["mixed"] is mixed]
+            if own:
+                found.setdefault(arm, {})[kind] = {"least": min(c["ratio"] for c in own), "most": max(c["ratio"] for c in own),
+                                                   "least_low": min(c["interval"][0] for c in own)}  # fmt: skip
+    return found
+
+
+def _milliseconds(cost):
+    """Return a `StepCost` as a JSON-ready dict, times in milliseconds."""
+    return {key if key == "rows" else f"{key}_ms": value * (1 if key == "rows" else 1e3)
+            for key, value in asdict(cost).items()}  # fmt: skip

@@ -1,0 +1,38 @@
+"""The committed live measurement of lengths: first the plan, then, after the plan was committed, the run.
+
+    python tools/measure_lengths.py plan
+    git add notebooks && git commit -m "Plan of the measurement of lengths"
+    python tools/measure_lengths.py run
+
+`run` takes about five minutes; let the machine be idle. It needs the confidence head of tools/train_confidence.py, and
+writes lengths.json beside the plan. What is measured is in specgain/lab/lengths.py.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+from measure_round_timing import FOLDER, show, write
+
+from specgain import lab
+from specgain.lab.lengths import lengths, make_plan
+from specgain.lab.pair import weights_hash
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("stage", choices=["plan", "run"])
+    parser.add_argument("--folder", type=Path, default=FOLDER)
+    arguments = parser.parse_args()
+    plan = arguments.folder / "lengths-plan.json"
+    if arguments.stage == "plan":
+        return write(plan, make_plan(weights_hash()))
+    planned = json.loads(plan.read_text(encoding="utf-8"))
+    result = {"claims": ["C3.4", "C3.5"]} | lengths(planned, lab.load_pair([planned["draft"]]), progress=show)
+    write(arguments.folder / "lengths.json", result)
+    for arm, kinds in result["summary"].items():
+        print(arm, json.dumps(kinds))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""Train the confidence heads of the committed drafts on calibration prompts, and judge them on test prompts.
+
+    python tools/train_confidence.py train judge
+
+A few minutes on two cores. `train` writes one head per draft to specgain/lab/weights, `judge` the record
+notebooks/measurements/cpu-2core/confidence.json: what each draft and its head said of every guess, and whether it was
+right. Steps are counted and seeded. What a head computes is in specgain/lab/confidence.py.
+"""
+
+import argparse
+import json
+
+import torch
+import torch.nn.functional as F
+from measure_round_timing import FOLDER, write
+
+from specgain import lab
+from specgain.lab.confidence import load_confidence, odds, signs
+from specgain.lab.heads import save_head
+from specgain.lab.measure import continuations, environment
+from specgain.lab.model import Cache
+from specgain.lab.pair import DRAFTS, WEIGHTS, sha256
+from specgain.lab.sampling import GREEDY, Sampling
+
+SEED, STEPS, INNER, NEW_TOKENS = 2028, 1500, 32, 64
+JUDGED = ("weak", "strong")
+HOW = (GREEDY, Sampling(1.0))
+REPRODUCE = "python tools/train_confidence.py judge"
+
+
+@torch.inference_mode()
+def along(pair, name, prompts, text, sampling):
+    """Return (what a head of this draft reads, chance of acceptance, the draft's probability) at each token of `text`.
+
+    The draft is fed the target's own text: all of its guesses before were accepted. The chance is 0 or 1 under greedy
+    decoding; at temperature 1 it is the mass that both distributions share.
+    """
+    model, found = pair.drafts[name].model, []
+    for rows, own in zip(prompts.split(16), text.split(16), strict=True):
+        fed, first = torch.cat((rows, own[:, :-1]), dim=1), rows.shape[1] - 1
+        x, _ = model.hidden(fed, Cache(model, *fed.shape))
+        x = x.view(*fed.shape, -1)[:, first:].flatten(0, 1)
+        logits = model.logits(x)
+        if sampling.greedy:
+            chance = (logits.argmax(dim=-1) == own.flatten()).float()
+        else:
+            target = pair.target(fed, Cache(pair.target, *fed.shape))[:, first:].flatten(0, 1)
+            chance = torch.minimum(sampling.probs(logits), sampling.probs(target)).sum(dim=-1)
+        found.append((signs(x, logits), chance, logits.softmax(dim=-1).amax(dim=-1)))
+    return [torch.cat(column) for column in zip(*found, strict=True)]
+
+
+def texts(pair, prompt_set):
+    """Return [(prompts, the target's text)], greedy and sampled, of all kinds together."""
+    tokens = pair.prompts(prompt_set)
+    prompts = torch.cat([torch.from_numpy(tokens[domain]).long() for domain in lab.DOMAINS])
+    return [(prompts, continuations(pair.target, prompts, NEW_TOKENS, how, SEED)) for how in HOW]
+
+
+def train(pair, name, data):
+    """Return the weights of the draft's head after STEPS steps of Adam on both ways of decoding."""
+    sets = [along(pair, name, *one, how)[:2] for one, how in zip(data, HOW, strict=True)]
+    width, rng = sets[0][0].shape[1], torch.Generator().manual_seed(SEED)
+    weights = {"inner": torch.randn(INNER, width, generator=rng) / width**0.5, "inner_bias": torch.zeros(INNER),
+               "outer": torch.zeros(2, INNER), "outer_bias": torch.zeros(2)}  # fmt: skip
+    parameters = [w.requires_grad_() for w in weights.values()]
+    adam = torch.optim.AdamW(parameters, lr=3e-3, weight_decay=0.05)
+    for step in range(STEPS):
+        losses = []
+        for column, (seen, chance) in enumerate(sets):
+            rows = torch.randint(len(seen), (512,), generator=rng)
+            losses.append(F.binary_cross_entropy_with_logits(odds(weights, seen[rows])[:, column], chance[rows]))
+        adam.param_groups[0]["lr"] = 3e-3 * (1 - step / STEPS)
+        adam.zero_grad()
+        sum(losses).backward()
+        adam.step()
+        if (step + 1) % 300 == 0:
+            print(f"{name} {step + 1}/{STEPS}", *(f"{loss.item():.3f}" for loss in losses), flush=True)
+    return {key: w.detach() for key, w in weights.items()}
+
+
+def judge(pair, name, prompts, text, head=None):
+    """Return {hits, raw, head}: a digit, and three digits per mille of draft and head, for each guess along `text`."""
+    seen, chance, raw = along(pair, name, prompts, text, GREEDY)
+    said = {"raw": raw} | ({} if head is None else {"head": odds(head.weights, seen)[:, 0].sigmoid()})
+    mille = {key: (p * 1000).round().clamp(0, 999).int().tolist() for key, p in said.items()}
+    found = {"hits": "".join(str(int(c)) for c in chance.tolist())}
+    return found | {key: "".join(f"{p:03d}" for p in values) for key, values in mille.items()}
+
+
+def record(pair):
+    """Return the record of the judged drafts on both prompt sets, JSON-ready; kinds of text in the order of `domains`."""
+    data = {which: texts(pair, which)[0] for which in ("calibration", "test")}
+    drafts = {
+        name: {
+            "calibration": judge(pair, name, *data["calibration"]),
+            "test": judge(pair, name, *data["test"], load_confidence(name)),
+        }
+        for name in JUDGED
+    }
+    setup = {"domains": lab.DOMAINS, "prompts": len(data["test"][0]) // len(lab.DOMAINS), "new_tokens": NEW_TOKENS}
+    return {"schema": "specgain.confidence/1", "claims": ["C3.4"], "reproduce": REPRODUCE,
+            "environment": environment(pair), "setup": setup, "drafts": drafts}  # fmt: skip
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("stages", nargs="+", choices=["train", "judge"])
+    stages = parser.parse_args().stages
+    pair = lab.load_pair(DRAFTS)
+    if "train" in stages:
+        data = texts(pair, "calibration")
+        for name in DRAFTS:
+            facts = {"kind": "confidence", "steps": str(STEPS), "seed": str(SEED), "licence": "MIT",
+                     "script": "tools/train_confidence.py", "draft_sha256": sha256(WEIGHTS / f"draft-{name}.safetensors")}  # fmt: skip
+            save_head(WEIGHTS / f"head-confidence-{name}.safetensors", train(pair, name, data), facts)
+    if "judge" in stages:
+        write(FOLDER / "confidence.json", record(pair))
+
+
+if __name__ == "__main__":
+    main()
