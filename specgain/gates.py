@@ -106,7 +106,7 @@ class Report:
         word = {True: "holds", False: "**fails**", None: "not shown"}
         lines = [f"# Speculative decoding: {self.verdict}", ""]
         if self.failing_term:
-            lines += [f"Failing: {self.failing_term}.", ""]
+            lines += [f"First to fail: {self.failing_term}.", ""]
         for gate in self.gates:
             lines += [f"## {gate.name.capitalize()}: {gate.verdict}", "", "| check | outcome | |", "|---|---|---|"]
             lines += [f"| {c['name']} | {word[c['ok']]} | {c['text']} |" for c in gate.checks]

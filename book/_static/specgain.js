@@ -1,5 +1,5 @@
 /* What the theme leaves open: formulas that fit and keep their comma, wide boxes that the keyboard can scroll and that
-   show that they go on, tables that can be sorted, and print with nothing folded. */
+   show that they go on, tables that can be sorted, and print in dark on white with nothing folded. */
 (function () {
   "use strict";
 
@@ -28,9 +28,13 @@
   function fitFormulas() {
     const formulas = [...document.querySelectorAll(".bd-article mjx-container")];
     formulas.forEach((formula) => formula.style.removeProperty("--sg-fit"));
-    const boxes = formulas.map((formula) => (formula.getAttribute("display") ? formula : formula.parentElement));
-    const fits = boxes.map((box) => (box.clientWidth ? (box.clientWidth - 1) / box.scrollWidth : 1));
-    formulas.forEach((formula, i) => fits[i] < 0.97 && formula.style.setProperty("--sg-fit", Math.max(0.7, fits[i])));
+    const widths = formulas.map((formula) => {
+      const box = formula.getAttribute("display") ? formula : formula.parentElement;
+      return [box.clientWidth, formula.querySelector("mjx-math").getBoundingClientRect().width];
+    });
+    widths.forEach(([room, width], i) => {
+      if (room && width > room + 2) formulas[i].style.setProperty("--sg-fit", Math.max(0.7, (room - 1) / width));
+    });
   }
 
   function makeReachable() {
@@ -72,9 +76,17 @@
     });
   }
 
-  function unfold() {
+  /* Paper is white and cannot be unfolded. */
+  let theme;
+  function beforePrint() {
     document.querySelectorAll("details:not([open])").forEach((part) => part.setAttribute("open", ""));
     document.querySelectorAll(".toggle-hidden").forEach((part) => part.classList.remove("toggle-hidden"));
+    theme = document.documentElement.dataset.theme;
+    document.documentElement.dataset.theme = "light";
+  }
+
+  function afterPrint() {
+    document.documentElement.dataset.theme = theme;
   }
 
   window.addEventListener("DOMContentLoaded", () => {
@@ -85,5 +97,6 @@
   window.addEventListener("resize", fitAll);
   document.addEventListener("toggle", fitAll, true); // a box that was folded had no width
   document.addEventListener("click", (event) => event.target.closest(".toggle-button, .toggle") && setTimeout(fitAll, 50));
-  window.addEventListener("beforeprint", unfold);
+  window.addEventListener("beforeprint", beforePrint);
+  window.addEventListener("afterprint", afterPrint);
 })();

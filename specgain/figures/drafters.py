@@ -41,11 +41,11 @@ def tree_speeds(shapes, t_decode, note=""):
 
 
 @styled
-def controllers(loads, note=""):
+def controllers(loads, note="", measured=False):
     """Return, per load, the speed of each controller over that of the best fixed length, with its interval.
 
-    `loads` is {load: {controller: (value, low, high)}}; low and high may be None (a bound has no interval).  Replayed
-    on recorded rounds, so open circles.
+    `loads` is {load: {controller: (value, low, high)}}; low and high may be None (a bound has no interval).  Open circles
+    for a replay on recorded rounds, filled ones if `measured`.
     """
     rows = sum(len(some(members, load)) for load, members in some(loads, "loads").items())
     drawing = Drawing(0.7 + 0.2 * (rows + 1.3 * len(loads)), note)
@@ -56,8 +56,9 @@ def controllers(loads, note=""):
             y -= 1
             colour = OTHER if low is None else GAIN if low > 1 else LOSS if high < 1 else VERIFY
             if low is not None:
-                ax.plot([low, high], [y, y], color=colour, linewidth=1.2, linestyle=(0, (3, 1.5)))
-            ax.plot(value, y, "o" if low is not None else "|", color=colour, markersize=5.5, markerfacecolor="none")
+                ax.plot([low, high], [y, y], color=colour, linewidth=1.2, linestyle="-" if measured else (0, (3, 1.5)))
+            face = colour if measured else "none"
+            ax.plot(value, y, "o" if low is not None else "|", color=colour, markersize=5.5, markerfacecolor=face)
             ticks.append((y, name, "normal"))
             said.append(f"{load}, {name}: {value:.3f}" + (f" ({low:.3f} to {high:.3f})" if low is not None else ""))
         y -= 1.3
@@ -86,7 +87,7 @@ def reliability(curves, note=""):
         worst = max(bins, key=lambda b: abs(b.predicted - b.observed.value))
         said.append(f"{name}: farthest at {worst.predicted:.2f}, where {worst.observed.value:.2f} come true")
     ax.legend(frameon=False, loc="upper left")
-    label_axes(ax, "estimated chance of acceptance (1)", "share accepted (1)", None)
+    label_axes(ax, "estimated chance of acceptance (probability)", "accepted (share)", None)
     ax.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
     drawing.alt = f"Share of candidates accepted over their estimate; the diagonal is true. {'. '.join(said)}."
     return drawing

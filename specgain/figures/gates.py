@@ -30,7 +30,7 @@ def gates_table(report):
     for y, line in enumerate(lines):
         if isinstance(line, dict):
             _check_row(ax, y, line)
-            said[-1] += f"; {line['name']} {SIGN[line['ok']]} {line['text']}"
+            said[-1] += f"; {_name(line)} {SIGN[line['ok']]} {line['text']}"
         else:
             ax.axhline(y - 0.5, color=INK, linewidth=0.6, alpha=0.35)
             ax.text(0, y, line.name.capitalize(), weight="bold", va="center")

@@ -182,7 +182,9 @@ def log_split_bars(cases):
             va="top",
         )
         ends += [tokens, tokens + cost]
-        said.append(f"{name}, γ = {gamma}: tokens {tokens:.2f}, cost {cost:.2f}, sum {tokens + cost:.2f}")
+        said.append(
+            f"{name}, γ = {gamma}: tokens {signed(tokens, 2)}, cost {signed(cost, 2)}, sum {signed(tokens + cost, 2)}"
+        )
     ax.axvline(0, color=INK, linewidth=0.8)
     ax.set(xlim=(min(ends) - 0.2, max(ends) + 0.1), ylim=(-1.7 * len(cases) + 0.3, 0.6), yticks=[])
     ax.spines["left"].set_visible(False)
@@ -245,19 +247,17 @@ def marginal_against_average(ledgers, gammas):
 
 
 def _note_bar_tops(ax, places, heights):
-    """Write the height of every bar that leaves the top of the axes at its cut end."""
+    """Write the height of every bar that leaves the top of the axes beside its cut end."""
     top = ax.get_ylim()[1]
     for place, height in zip(places, heights, strict=True):
         if height > top:
             ax.annotate(
-                f"{height:.2f} ↑",
-                (place, top),
-                (0, -2),
+                f"↑ {height:.2f}",
+                (place + 0.35, top),
+                (3, -1),
                 textcoords="offset points",
-                ha="center",
                 va="top",
                 size=SMALL,
-                color=PAPER,
             )
 
 

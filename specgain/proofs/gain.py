@@ -83,7 +83,7 @@ def bounds(most=gamma + 1, dearer=True, ceiling=1 / (1 - a), power=gamma + 1):
     r"$\sum_{i=1}^{\gamma}a^i=T/t_D-1$. Above $\gamma+1$ there is none; below $1$ every $a$ gains. "
     r"At $\gamma=1$: $a^*=T/t_D-1$.",
     plain="S = 1 at exactly one a* in [0, 1] if 1 <= T/t_D <= g + 1; sum_{i=1..g} a*^i = T/t_D - 1; none above g + 1",
-    source="Elementary; the case of gamma = 1 is Leviathan et al. 2023, Corollary 3.9.",
+    source="Elementary; the case of γ = 1 is Leviathan et al. 2023, Corollary 3.9.",
     claims=["C2.6"],
     mutants={
         "the sum starts at 0: the bonus token is counted twice": dict(start=0),

@@ -294,7 +294,7 @@ def _other_branch():
     says=r"If $T(0)=t_D$ and $T$ is convex, some length gains if and only if the first candidate does: "
     r"$a_1>\Delta T(0)/t_D$. Then $S\ge(1+a_1)/(1+\Delta T(0)/t_D)$ is within reach. Any acceptance law.",
     plain="if T(0) = t_D and T is convex: some length gains if and only if a_1 > (T(1) - T(0)) / t_D",
-    source="Leviathan et al. 2023, Corollary 3.9, for constant acceptance and T = t_D (1 + c g); "
+    source="Leviathan et al. 2023, Corollary 3.9, for constant acceptance and T = t_D (1 + c γ); "
     "we have not seen it for every law.",
     claims=["C3.1", "C2.6"],
     mutants={
@@ -354,7 +354,7 @@ def at_most_one_over_e(v, words, u, log_u, tangents):
     r"be accepted has "
     r"$S_\text{or}=1/(1-a+ca)$, and the best fixed length has at least $(1-1/e)\,S_\text{or}$: "
     r"foresight gains a factor of at most $e/(e-1)\approx1.58$, and no smaller constant will do.",
-    plain="constant a, T = t_D (1 + c g): an oracle beats the best fixed length by at most e/(e-1); "
+    plain="constant a, T = t_D (1 + c γ): an oracle beats the best fixed length by at most e/(e-1); "
     "the constant is sharp",
     source="Built from textbook tools; we have not seen it stated for speculative decoding. Leviathan et al. "
     "2023, section 3.5, "
