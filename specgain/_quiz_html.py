@@ -158,8 +158,7 @@ def interactive(questions, answers):
 
     `answers` holds the text of the right answer for each question, for the list.
     """
-    if len(questions) > 1:
-        questions = [entry | {"question": f"{i}. {entry['question']}"} for i, entry in enumerate(questions, start=1)]
+    questions = numbered(questions)
     markup, _, identifier = _jupyterquiz(load_js=False)
     name = "quiz_" + re.sub(r"\W", "_", questions[0]["id"])
     _shown[name] = _shown.get(name, 0) + 1
@@ -168,6 +167,13 @@ def interactive(questions, answers):
     given = json.dumps([for_engine(entry) for entry in questions], ensure_ascii=False).replace("</", "<\\/")
     call = f'<script>specgainQuiz("{name}", {given});</script>'
     return f'<div class="sg-quiz">{box}{paper(questions, answers)}{engine()}{call}</div>'
+
+
+def numbered(questions):
+    """Return the questions with a number in front of each, unless there is only one."""
+    if len(questions) == 1:
+        return questions
+    return [entry | {"question": f"{i}. {entry['question']}"} for i, entry in enumerate(questions, start=1)]
 
 
 @functools.cache
@@ -220,7 +226,7 @@ def _jupyterquiz(load_js):
     try:
         from jupyterquiz import display_quiz
     except ImportError as error:
-        raise ImportError("show() needs jupyterquiz 2.9.6 or newer: pip install 'specgain[quiz]'") from error
+        raise ImportError("Questions that can be clicked need jupyterquiz 2.9.6: pip install jupyterquiz") from error
     module, pieces = sys.modules[display_quiz.__module__], []
     display, module.display = module.display, pieces.append  # take what it would display
     try:
@@ -242,7 +248,7 @@ def paper(questions, answers):
     for entry, text in zip(questions, answers, strict=True):
         options = "".join(f"<li>{html.escape(answer['answer'])}</li>" for _, answer in lettered(entry))
         blocks.append(
-            f"<p><strong>{html.escape(entry['question'])}</strong></p>" + (f"<ol>{options}</ol>" if options else "")
+            f"<p><strong>{html.escape(entry['question'])}</strong></p>" + (f'<ol type="a">{options}</ol>' if options else "")
         )
         blocks.append(f"<details><summary>Answer</summary><p>{html.escape(text)}</p></details>")
     return f'<div class="sg-paper">{"".join(blocks)}</div>'

@@ -597,7 +597,8 @@ def _formula_value(formula, point):
 def show(*identifiers):
     """Display the questions with these ids: clickable where JavaScript runs, else a list with folded answers.
 
-    Works in JupyterLab, Colab and the built book; a terminal prints the list.  The output depends on the ids alone.
+    Works in JupyterLab, Colab and the built book; a terminal prints the list, and a notebook without jupyterquiz shows it
+    with folded answers.  The output depends on the ids alone.
     """
     if not identifiers:
         raise ValueError("show() needs the id of at least one question, such as show('00-survival')")
@@ -607,7 +608,11 @@ def show(*identifiers):
         return
     from IPython.display import display
 
-    markup = _quiz_html.interactive(entries, [answer_text(entry) for entry in entries])
+    answers = [answer_text(entry) for entry in entries]
+    try:
+        markup = _quiz_html.interactive(entries, answers)
+    except ImportError as missing:
+        markup = _quiz_html.paper(_quiz_html.numbered(entries), answers) + f"<p>{missing}</p>"
     display({"text/html": markup, "text/plain": printed(*identifiers)}, raw=True)
 
 

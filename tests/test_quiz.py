@@ -5,6 +5,7 @@ import html
 import json
 import re
 import sys
+import types
 import xml.etree.ElementTree as ElementTree
 import zipfile
 from pathlib import Path
@@ -62,6 +63,28 @@ def test_no_message_gives_an_exercise_away(path):
             numbers = [float(n) for n in re.findall(r"\d+\.\d+|\d+", verdict.message)]
             assert not verdict.correct
             assert not any(abs(n - key) < 1e-3 * abs(key) for n in numbers), verdict.message
+
+
+@pytest.mark.parametrize("path", BANKS, ids=lambda path: path.stem)
+def test_no_hint_and_no_feedback_on_a_wrong_answer_holds_the_right_one(path):
+    bank = quiz.load(path)
+    for entry in bank["questions"]:
+        wrong = [answer["feedback"] for answer in entry["answers"] if not answer.get("correct")]
+        right = next((answer for answer in entry["answers"] if answer.get("correct")), {})
+        if entry["type"] == "numeric":
+            assert not any(holds(text, [quiz.evaluate(entry["expression"])]) for text in wrong), entry["id"]
+        if entry["type"] == "string":
+            words = "|".join(map(re.escape, (right["answer"], *right.get("also", ()))))
+            assert not any(re.search(rf"\b({words})\b", text, re.IGNORECASE) for text in wrong), entry["id"]
+    for entry in (entry for entry in bank["exercises"] if entry["kind"] == "list"):
+        for hint in entry.get("hints", []):
+            assert not holds(hint["hint"], quiz.evaluate(entry["expression"])), entry["id"]
+
+
+def holds(text, keys):
+    """Return True if one of the numbers in a text is one of the keys, to half a percent."""
+    numbers = [float(number.replace("−", "-")) for number in re.findall(r"(?<![\w.])[-−]?\d+(?:\.\d+)?", text)]
+    return any(abs(number - key) <= 5e-3 * abs(key) for number in numbers for key in map(float, keys))
 
 
 def test_the_bank_on_the_opening_pages_covers_recap_and_glossary(bank):
@@ -530,6 +553,18 @@ def test_the_printed_form_has_question_options_and_answers():
 def test_a_terminal_gets_the_printed_form(capsys):
     quiz.show("00-survival")
     assert capsys.readouterr().out.startswith("1. A vLLM log line")
+
+
+def test_a_notebook_without_jupyterquiz_shows_the_list(monkeypatch):
+    """No traceback where nothing but Jupyter is installed: the questions with folded answers, and what to install."""
+    shown = []
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=object))
+    monkeypatch.setitem(sys.modules, "IPython.display", types.SimpleNamespace(display=lambda data, raw: shown.append(data)))
+    monkeypatch.setitem(sys.modules, "jupyterquiz", None)
+    quiz.show("00-survival", "drill-round")
+    page = shown[0]["text/html"]
+    assert "pip install jupyterquiz" in page and "<script" not in page and page.count("<summary>Answer</summary>") == 2
+    assert "<strong>2. One round of speculative decoding" in page and "<li>The draft proposes γ tokens.</li>" in page
 
 
 def test_main_reports_every_bank(capsys):
