@@ -567,6 +567,16 @@ def test_recorded_rounds_have_two_peaks_at_nothing_and_at_everything():
     assert set(sorted(range(9), key=counts.__getitem__)[-2:]) == {0, 8}
 
 
+def test_a_tight_loop_finds_drafts_and_steps_too_fast_and_drafts_more_so():
+    timed = json.loads((ROOT / "notebooks/measurements/cpu-2core/round-timing.json").read_text(encoding="utf-8"))
+    loop, tight = timed["cost"], timed["cost_tight"]
+    step = tight["t_decode_ms"] / loop["t_decode_ms"]
+    draft = [cost["gammas"]["1"]["t_draft_after_rejection_ms"] for cost in (tight, loop)]
+    assert draft[0] / draft[1] < step < 1  # "in the quotient a part of that cancels"
+    errors = [timed[f"summary{part}"]["residual_median_percent"] for part in ("", "_before", "_tight")]
+    assert errors[0] == min(errors)
+
+
 def test_the_published_drafts_rank_upside_down():
     name = "inventivehq_draft_size_sweep.csv"
     rates, speeds = column(name, "pooled_acceptance"), column(name, "spec_tps")
