@@ -5,12 +5,17 @@ multiples of one cell, so the share of the cells is the probability, as a fracti
 verification the cells end where `specgain.verification` says that the chances lie.
 """
 
+import importlib.util
+import json
 import os
+import sys
 from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from itertools import pairwise, product
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -27,8 +32,10 @@ from specgain.lab.model import Cache
 from specgain.lab.pair import load_pair
 from specgain.lab.prediction import rounds_of, strings_of
 from specgain.lab.sampling import GREEDY, Sampling, judge, verify_sampled
+from specgain.records.measured import problems
 
 VOCAB, CELLS = 3, 8
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
 LONG = bool(os.environ.get("SPECGAIN_LONG"))
 
 
@@ -478,3 +485,58 @@ def test_the_loop_has_the_rounds_that_plain_texts_foretell(make_pair, gamma):
     error = np.sqrt(np.var(told) / len(told) + np.var(seen) / len(seen))
     assert abs(np.mean(told) - np.mean(seen)) < 3.3 * error  # once in a thousand seeds
     assert np.mean(seen) < 0.97 * 18 and error < 0.03 * np.mean(seen)
+
+
+# --- the committed count of what block verification adds -----------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def counter():
+    """The tool that counts it, as a module."""
+    sys.path.insert(0, str(TOOLS))
+    spec = importlib.util.spec_from_file_location("measure_block", TOOLS / "measure_block.py")
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    sys.path.remove(str(TOOLS))
+    del sys.modules[spec.name]
+
+
+def test_the_count_judges_the_rounds_that_the_loop_had(counter, tiny_pair):
+    found = counter.measured(tiny_pair, ["viet", "json"], ["weak"], [1, 4], prompts=3, new_tokens=30)
+    assert json.dumps(found, allow_nan=False)
+    assert [(c["domain"], c["gamma"]) for c in found["cells"]] == [("viet", 1), ("viet", 4), ("json", 1), ("json", 4)]
+    for rows in (found["cells"], found["pooled"]):
+        for one in rows:
+            for how in ("same_candidates", "own_loops"):
+                assert 1 <= one[how]["token"] <= one["gamma"] + 1 and 1 <= one[how]["block"] <= one["gamma"] + 1
+        ones = [one for one in rows if one["gamma"] == 1]
+        assert all(one["same_candidates"]["gain_percent"] == pytest.approx(0, abs=1e-4) for one in ones)
+        assert all(one["own_loops"]["gain_percent"] == 0 for one in ones)  # number by number the same rounds
+    total = [sum(c["rounds"][0] for c in found["cells"] if c["gamma"] == gamma) for gamma in (1, 4)]
+    assert total == [one["rounds"][0] for one in found["pooled"]]
+
+
+def test_what_a_rule_expects_is_what_the_loop_keeps(counter, tiny_pair):
+    """Over many rounds: expected and counted K differ by chance only, by either rule in its own loop."""
+    repeats = {"viet": tiny_pair.prompts("test")["viet"][[0] * 150]}
+    pair = SimpleNamespace(target=tiny_pair.target, drafts=tiny_pair.drafts, prompts=lambda _: repeats)
+    for column, rule in enumerate(("token", "block"), start=1):
+        found = counter.totals(pair, "viet", "strong", 4, rule, 150, 24)
+        apart = found[:, 3] - found[:, column]
+        assert abs(apart.mean()) < 4 * apart.std() / np.sqrt(150) and found[:, 0].min() > 0
+
+
+def test_the_committed_count_loses_nothing(counter):
+    """No cell loses more than chance explains, and most gain; the loop with the switch set finds what was foretold."""
+    record = json.loads((counter.FOLDER / "block-verification.json").read_text(encoding="utf-8"))
+    assert problems(record) == [] and len(record["cells"]) == 5 * len(record["pooled"])
+    for one in record["pooled"]:
+        low, high = one["same_candidates"]["interval_percent"]
+        assert low <= one["same_candidates"]["gain_percent"] <= high and high > 0
+    for draft in {one["draft"] for one in record["cells"]}:  # what chapter 3 says of it
+        rows = [one for one in record["cells"] if one["draft"] == draft]
+        gain = {(one["domain"], one["gamma"]): one["same_candidates"]["gain_percent"] for one in rows}
+        assert all(gain[text, 2] < gain[text, 4] < gain[text, 8] for text in ("stdlib", "prose"))
+        sure = max(gain[text, gamma] for text in ("json", "func", "viet") for gamma in (2, 4, 8))
+        assert sure < 1 < 2 < min(gain[text, gamma] for text in ("stdlib", "prose") for gamma in (4, 8))
