@@ -1,11 +1,16 @@
 """The built book in a real browser that can reach no other host: what a reader meets."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
+from specgain import quiz
+
 pytestmark = pytest.mark.browser
+ROOT = Path(__file__).resolve().parents[2]
 PHONE = {"width": 390, "height": 844}
 LOUD = ("serious", "critical")
 
@@ -141,24 +146,46 @@ def ordered(quiz, right):
     quiz.page.keyboard.press("Enter")
 
 
-WAYS = {"MultipleChoiceQn": chosen, "ManyChoiceQn": chosen, "NumericQn": typed, "StringQn": typed, "OrderQn": ordered}
+WAYS = {  # a type of the bank: its element on the page, and how its questions are answered
+    "multiple_choice": ("MultipleChoiceQn", chosen),
+    "many_choice": ("ManyChoiceQn", chosen),
+    "numeric": ("NumericQn", typed),
+    "string": ("StringQn", typed),
+    "order": ("OrderQn", ordered),
+}
+
+
+def asked(page_name):
+    """Return the types of the questions that a page's source shows."""
+    source = (ROOT / f"{page_name}.md").read_text(encoding="utf-8")
+    shows = " ".join(re.findall(r"^show\((.*)\)$", source, re.MULTILINE))
+    ids = [i for i in re.findall(r'"([\w-]+)"', shows) if "-" in i]
+    ids += [i for name in re.findall(r'questions_of\("(\w+)"\)', shows) for i in quiz.questions_of(name)]
+    return {quiz.question(i)["type"] for i in ids}
 
 
 def test_wrong_and_right_by_keyboard_for_each_type_on_the_page(watched, site, page_name):
+    """Every page that asks shows every type that it asks, and the first question of each takes both paths."""
+    types = asked(page_name)
+    if not types:
+        pytest.skip("a page without questions")
     page, troubles = watched
     visit(page, f"{site}/{page_name}.html")
-    if page.locator(".Quiz").count() == 0:
-        pytest.skip("a page without questions")
-    for name, answer in WAYS.items():
-        quiz = page.locator(f".Quiz:has(.{name})").first
-        if quiz.count() == 0 or (name in ("MultipleChoiceQn", "ManyChoiceQn") and not quiz.locator("[data-correct=false]").count()):
-            continue
-        feedback = quiz.locator(".Feedback")
-        answer(quiz, right=False)
-        assert "incorrect" in feedback.get_attribute("class").split() and feedback.inner_text(), name
-        answer(quiz, right=True)
-        assert "correct" in feedback.get_attribute("class").split(), (name, feedback.inner_text())
+    for name in sorted(types):
+        element, answer = WAYS[name]
+        quizzes = page.locator(f".Quiz:has(.{element})")
+        with_wrong = quizzes.filter(has=page.locator("[data-correct=false]"))
+        question = with_wrong.first if answer is chosen and with_wrong.count() else quizzes.first
+        feedback = question.locator(".Feedback")
+        for right in (False, True) if question.locator("[data-correct=false]").count() or answer is not chosen else (True,):
+            answer(question, right)
+            said = feedback.get_attribute("class").split()
+            assert ("correct" if right else "incorrect") in said and feedback.inner_text(), (name, right)
     assert not troubles
+
+
+def test_every_type_of_question_stands_on_a_page(page_names):
+    assert set().union(*map(asked, page_names)) == set(quiz.TYPES) == set(WAYS)
 
 
 def test_search_finds_a_word_of_the_book(watched, site):
