@@ -20,6 +20,13 @@
     }
   }
 
+  /* Let the long names of a table break behind their joints, such as in vllm:spec_decode_num_drafts. */
+  function markJoints() {
+    for (const code of document.querySelectorAll(".bd-article table :is(code:not(:has(.pre)), code .pre)"))
+      if (!code.children.length)
+        code.replaceChildren(...code.textContent.split(/(?<=[_:\/.])(?=\w)/).flatMap((part) => [part, document.createElement("wbr")]));
+  }
+
   function textOf(node) {
     return node && node.nodeType === Node.TEXT_NODE ? node.data : "";
   }
@@ -92,6 +99,7 @@
   window.addEventListener("DOMContentLoaded", () => {
     document.querySelectorAll("table.sg-sortable").forEach(makeSortable);
     keepTogether();
+    markJoints();
   });
   window.addEventListener("load", whenLoaded);
   window.addEventListener("resize", fitAll);
