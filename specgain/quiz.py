@@ -105,7 +105,8 @@ def _refuse_all_but(allowed, known, node, expression):
     if variable or isinstance(called, (ast.Constant, ast.BinOp)):
         raise ValueError(f"{_brief(expression)} has a bracket right behind a number or a variable; a product needs *")
     if isinstance(node, ast.Name) and node.id not in known:
-        raise ValueError(f"{_brief(expression)} uses {node.id!r}, which is not known here; known are {_listed(known)}")
+        instead = f"known are {_listed(known)}" if known else "give digits alone"
+        raise ValueError(f"{_brief(expression)} uses {node.id!r}, which is not known here; {instead}")
 
 
 class _Powers(ast.NodeTransformer):
@@ -140,7 +141,7 @@ def _listed(names):
     if "Ledger" in names:
         return "the public functions and classes of specgain"
     words = sorted(set(names) - set(_FUNCTIONS))
-    return ", ".join(words) + " and functions such as sqrt and exp" if words else "digits alone"
+    return ", ".join(words) + " and functions such as sqrt and exp"
 
 
 # ---------------------------------------------------------------------------------------------------- banks
