@@ -6,7 +6,8 @@
 1. book/NN.ipynb, the notebook twin of every executable chapter: the same text in plain Markdown, which Colab and
    JupyterLab can show, and the same cells, without outputs.
 2. The set-up cell of the twins and of notebooks/*.ipynb, and the links in README.md: they hold the address of the
-   repository, which stands in _config.yml only. While that is a placeholder, no link is written.
+   repository, which stands in _config.yml only. While that is a placeholder, no link is written. The labs get their
+   badge and the metadata by which Colab offers a GPU.
 3. The output under every `$ specgain ...` in README.md.
 """
 
@@ -32,6 +33,7 @@ METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
+ON_COLAB = {"accelerator": "GPU", "colab": {"gpuType": "T4", "provenance": []}}
 
 SETUP = '''\
 {mark}: uses the course's folder around this notebook; on Colab it fetches the course.
@@ -72,9 +74,9 @@ def addresses():
     return found | {"branch": config["repository"]["branch"]}
 
 
-def setup_source(folder):
-    """Return the source of the set-up cell for a notebook in `folder`."""
-    where = addresses()
+def setup_source(folder, **other):
+    """Return the source of the set-up cell for a notebook in `folder`; `other` are addresses to use instead."""
+    where = addresses() | other
     pins = (ROOT / "requirements.txt").read_text(encoding="utf-8")
     quiz_pin = re.search(r"^jupyterquiz(==\S+)$", pins, re.MULTILINE).group(1)
     return SETUP.format(mark=SETUP_MARK, quiz_pin=quiz_pin, folder=folder, **where).rstrip("\n")
@@ -249,8 +251,9 @@ def badge(name):
 
 
 def lab(path):
-    """Return the text of a lab notebook with its badge and its set-up cell (it starts with the mark) written anew."""
+    """Return the text of a lab notebook with metadata, badge and set-up cell (it starts with the mark) written anew."""
     notebook = nbformat.read(path, as_version=4)
+    notebook.metadata.update(METADATA | ON_COLAB)
     title, *rest = BADGE.sub("", notebook.cells[0].source).split("\n\n", 1)
     notebook.cells[0].source = "\n\n".join([part for part in (title, badge(path.name)) if part] + rest)
     for cell in notebook.cells:

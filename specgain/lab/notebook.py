@@ -1,4 +1,7 @@
-"""What the lab notebooks share: the machine at a glance, progress, results kept as JSON, the book's own, published pairs."""
+"""What the lab notebooks share: the machine at a glance, progress, results kept as JSON, the book's own, published pairs.
+
+Every lab calls `start` in its cell of settings, shows its `progress`, and ends with `book` and `keep`.
+"""
 
 import json
 import sys
@@ -37,16 +40,30 @@ def start(seed=0, threads=1):
     return found
 
 
-def progress():
-    """Return a function (done, total, text) that rewrites one line: how much is done, and the minutes left."""
+def progress(seconds=None):
+    """Return a function (done, total, text) that rewrites one line: how much is done, and the minutes left.
+
+    With `seconds` the work ends after that time, if not before; then the bar follows the clock.
+    """
     begin = perf_counter()
 
     def show(done, total, text=""):
-        left = (perf_counter() - begin) * (total - done) / max(done, 1)
-        bar = "█" * (20 * done // total) + "·" * (20 - 20 * done // total)
-        print(f"\r{bar} {done}/{total} {text:24} {left / 60:4.1f} min left", end="" if done < total else "\n", flush=True)
+        spent = perf_counter() - begin
+        share = done / total if seconds is None else min(1, max(done / total, spent / seconds))
+        bar, left = "█" * int(20 * share), spent * (1 / share - 1) if share else 0.0
+        count = f"{done}/{total}" if seconds is None else f"{done} done,"
+        line = f"\r{bar:·<20} {count} {text:24} {left / 60:4.1f} min left"
+        print(line, end="\n" if done == total else "", flush=True)
 
     return show
+
+
+def each(items, text=""):
+    """Yield the items one after the other, and after each show the bar of `progress`."""
+    items, show = list(items), progress()
+    for done, item in enumerate(items, start=1):
+        yield item
+        show(done, len(items), text)
 
 
 def keep(name, cells, claims=(), device="cpu", pair=None, folder="results"):
@@ -57,7 +74,9 @@ def keep(name, cells, claims=(), device="cpu", pair=None, folder="results"):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(data, ensure_ascii=False, allow_nan=False, default=_plain) + "\n", encoding="utf-8")
     if "google.colab" in sys.modules:
-        sys.modules["google.colab"].files.download(str(path))
+        from google.colab import files
+
+        files.download(str(path))
         return path
     from IPython.display import FileLink
 
@@ -81,6 +100,47 @@ def book(name, device="cpu-2core"):
     facts = data.get("environment") or {}
     print(f"the book: {facts.get('device', device)}, {facts.get('date', '')[:10]}")
     return data
+
+
+def compare(here, there, same=("domain", "draft", "gamma"), values=None):
+    """Print the cells `here` beside the book's cells `there` that agree in all of `same`.
+
+    `values` is {heading: key of a number that both hold}, by default the measured speedup S.
+    """
+    values, known = values or {"S": "measured_speedup"}, {_labels(cell, same): cell for cell in there}
+    rows = []
+    for cell in here:
+        book = known.get(_labels(cell, same))
+        pairs = ((cell[key], book[key] if book else "not measured") for key in values.values())
+        rows.append([*_labels(cell, same), *(number for pair in pairs for number in pair)])
+    _table(same, [text for name in values for text in (f"{name} here", "in the book")], rows)
+
+
+def residuals(cells, what, predicted, measured, same=("domain", "draft", "gamma")):
+    """Print the `predicted` and `measured` numbers (keys) of each cell and the residual, and note it as residual_percent."""
+    for cell in cells:
+        cell["residual_percent"] = 100 * (cell[predicted] / cell[measured] - 1)
+    rows = [
+        [*_labels(cell, same), cell[predicted], cell[measured], f"{cell['residual_percent']:+.1f} %"] for cell in cells
+    ]
+    _table(same, [f"{what} predicted", "measured", "residual"], rows)
+
+
+def _labels(cell, names):
+    """The values of a cell that say which one it is."""
+    return tuple(cell[name] for name in names)
+
+
+def _table(labels, headings, rows):
+    """Print a table: labels to the left, numbers with two decimals to the right."""
+    texts = [[f"{x:.2f}" if isinstance(x, float) else str(x) for x in row] for row in ([*labels, *headings], *rows)]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    for row in texts:
+        cells = [
+            text.ljust(w) if i < len(labels) else text.rjust(w)
+            for i, (text, w) in enumerate(zip(row, widths, strict=True))
+        ]
+        print("  ".join(cells))
 
 
 def published(pair, gammas=(2, 4), questions=QUESTIONS, new_tokens=128, report=None):

@@ -224,11 +224,17 @@ def test_it_needs_the_standard_library_only():
     assert re.fullmatch(r"\d+/40 claims, \d+/10 objectives", run.stdout.strip().split("\n")[-1]), run.stderr
 
 
+LABS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("lab", LABS, ids=lambda path: path.stem)
 @pytest.mark.parametrize("address", ["", "https://github.com/someone/specgain"])
-def test_a_lab_has_one_badge_where_the_repository_is_known(monkeypatch, address):
+def test_a_lab_has_one_badge_where_the_repository_is_known(monkeypatch, tmp_path, address, lab):
     sync = tool("sync")
-    path = ROOT / "notebooks" / "02-acceptance.ipynb"
     monkeypatch.setattr(sync, "addresses", lambda: {"url": address, "branch": "main", "book": ""})
-    title = nbformat.reads(sync.lab(path), as_version=4).cells[0].source
-    assert title.count("github/someone/specgain/blob/main/notebooks/02-acceptance.ipynb") == bool(address)
-    assert title.startswith("# Lab 2.") and sync.BADGE.sub("", title) == sync.BADGE.sub("", sync.BADGE.sub("", title))
+    copy = tmp_path / lab.name
+    copy.write_text(sync.lab(lab), encoding="utf-8")
+    title = nbformat.read(copy, as_version=4).cells[0].source
+    link = f"(https://colab.research.google.com/github/someone/specgain/blob/main/notebooks/{lab.name})"
+    assert title.count("[![Open in Colab](") == title.count(link) == bool(address)
+    assert title.startswith("# Lab ") and sync.lab(copy) == copy.read_text(encoding="utf-8")  # written once, and again

@@ -110,6 +110,17 @@ def test_a_live_measurement_has_the_keys_of_the_committed_one(pair):
     assert json.dumps(result)
 
 
+@pytest.mark.parametrize(
+    ("alone", "together", "fits"), [(0.001, 0.003, (64, 48)), (0.004, 0.01, (48, 30)), (0.02, 0.06, (16, 24))]
+)
+def test_a_live_measurement_shrinks_on_a_slow_machine(tiny_pair, monkeypatch, alone, together, fits):
+    """Seconds of a plain step, alone and of 16 prompts together, give the prompts and tokens that fit in two seconds."""
+    clock = iter([0, 1, 0, 8 * alone, 0, 8 * together])
+    monkeypatch.setattr(measure, "continuations", lambda *_: None)
+    monkeypatch.setattr(quick, "perf_counter", lambda: next(clock))
+    assert quick._what_fits(tiny_pair, 2.0, ("json", "viet"), (0, 1, 2, 4, 8)) == fits
+
+
 def test_kernels_of_target_and_drafts_are_chosen_apart():
     pair = load_pair(["weak", "eagle"], kernel="int8")
     kinds = type(pair.target.head).__name__, type(pair.drafts["weak"].model.head).__name__
