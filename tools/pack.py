@@ -2,9 +2,9 @@
 
     .venv/bin/python tools/pack.py
 
-Inside: the labs with the committed measurements, the package with its banks and tiny weights, as a folder and as a
-wheel, and README.txt. The set-up cell of each lab uses the folder, so that nothing need be installed; on Colab it
-unpacks the uploaded zip.
+Inside: the chapters and the labs as notebooks, what their cells read, the package with its banks and tiny weights, as a
+folder and as a wheel, and README.txt. The set-up cell of each notebook uses the folder, so that nothing need be
+installed; on Colab it unpacks the uploaded zip.
 """
 
 import shutil
@@ -16,21 +16,35 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "_build" / "specgain-course.zip"
+PARTS = (
+    "notebooks/*.ipynb",
+    "notebooks/measurements/**/*.json",
+    "book/*.ipynb",
+    "book/evidence/*.json",  # from here on: what the cells of the chapters read
+    "book/_static/*.js",
+    "tests/data/engine/**/*",
+    "tests/data/published/*",
+    "tests/data/roofline/*",
+    "CITATION.cff",
+)
 README = """\
-The Gain Margin of Speculative Decoding: the labs, for a room without a network.
+The Gain Margin of Speculative Decoding: chapters and labs, for a room without a network.
 
 Needed: Python 3.11 or newer with Jupyter, numpy, matplotlib, torch, tokenizers and safetensors.
 Nothing here replaces what is installed of them.
 
 1. Unzip this file and start Jupyter in its folder.
-2. Open a lab in notebooks/ and run it. Its first cell finds the course beside it; nothing is installed.
+2. Open a chapter in book/, such as 01-commit.ipynb. It holds the text, and its cells show the figures and the quizzes.
+3. Open its lab in notebooks/, such as 01-round-timing.ipynb, and run it from the top.
+
+The first cell of each finds the course beside it; nothing is installed.
 
 To use the course in notebooks of your own, on Windows too, open a terminal (a command prompt) in this folder and run
 
        python -m pip install --no-index --no-deps --find-links . specgain
 
-It needs no network, no git and no make. Quizzes want jupyterquiz; without it printed("00-survival") from specgain.quiz
-shows a question as text. Proofs want sympy.
+It needs no network, no git and no make. Quizzes that can be clicked want jupyterquiz; without it they
+are shown as a list with folded answers. Proofs want sympy.
 
 On Colab: upload this zip to Colab's files, open a lab, and run its first cell.
 """
@@ -54,8 +68,8 @@ def contents(folder):
         archive.extractall(folder, [name for name in archive.namelist() if name.startswith("specgain/")])
     files = {built.name: built}
     files |= {path.relative_to(folder).as_posix(): path for path in sorted((folder / "specgain").rglob("*")) if path.is_file()}
-    labs = [*(ROOT / "notebooks").glob("*.ipynb"), *(ROOT / "notebooks" / "measurements").rglob("*.json")]
-    return files | {path.relative_to(ROOT).as_posix(): path for path in sorted(labs)}
+    paths = sorted(path for part in PARTS for path in ROOT.glob(part) if path.is_file())
+    return files | {path.relative_to(ROOT).as_posix(): path for path in paths}
 
 
 def write(target):

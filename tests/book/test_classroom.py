@@ -282,6 +282,16 @@ def test_the_zip_holds_labs_weights_banks_and_a_wheel(unpacked):
     assert "--no-index --no-deps --find-links . specgain" in (unpacked / "README.txt").read_text(encoding="utf-8")
 
 
+def test_the_zip_holds_the_chapters_and_all_files_that_their_cells_read(unpacked):
+    chapters = sorted((unpacked / "book").glob("*.ipynb"))
+    assert {path.name for path in chapters} == {path.name for path in (ROOT / "book").glob("*.ipynb")}
+    for path in chapters:
+        code = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code")
+        for name in re.findall(r"[\"']((?:\.\.|evidence)/[\w./-]*[\w/])", code):
+            known = unpacked / "book" / name
+            assert known.exists() or list(known.parent.glob(f"{known.name}*")), (path.name, name)
+
+
 def test_the_set_up_cell_uses_the_unpacked_folder_and_installs_nothing(unpacked):
     source = tool("sync").setup_source("notebooks")
     code = source + "\nimport specgain; print(specgain.__file__)\nfrom specgain.quiz import questions_of; print(len(questions_of('exit')))"
