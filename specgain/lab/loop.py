@@ -150,18 +150,19 @@ class ModelDraft:
         x, _ = self.model.hidden(batch.tail(step).to(device), cache, step)
         ends = np.cumsum([f for f in step if f]) - 1
         x = x[ends] if len(x) > len(ends) else x
-        tokens, probs, sure = torch.zeros(len(wanted), max(wanted), dtype=torch.long), [], [[] for _ in wanted]
+        columns, probs, sure = [], [], [[] for _ in wanted]
         while any(step):
-            i, rows = len(probs), [r for r, f in enumerate(step) if f]
+            rows = [r for r, f in enumerate(step) if f]
             logits = self.model.logits(x)
-            tokens[rows, i], q = sampling.choose(logits, rng)
+            chosen, q = sampling.choose(logits, rng)
+            columns.append(spread(chosen, rows, len(wanted)))
             probs.append(q if q is None else spread(q, rows, len(wanted)))
             if self.stop is not None:
                 self._shorten(widths, batch, sure, rows, self.confidence(x, logits, sampling.greedy).tolist())
-            step = [int(w > i + 1) for w in widths]
+            step = [int(w > len(columns)) for w in widths]
             if any(step):
-                x, _ = self.model.hidden(tokens[:, i : i + 1].to(device), cache, step)
-        tokens = tokens[:, : len(probs)]
+                x, _ = self.model.hidden(columns[-1][:, None], cache, step)
+        tokens = torch.stack(columns, dim=1).cpu()
         return Proposal(tokens, widths, None if probs[0] is None else torch.stack(probs, dim=1))
 
     def _shorten(self, widths, batch, sure, rows, confidences):

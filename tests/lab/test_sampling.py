@@ -98,7 +98,7 @@ def judged(patch, rows, greedy_draft, rule):
             q[r, i] = torch.tensor([float(v) for v in guess_law(path[:i], greedy_draft)])
     numbers = torch.tensor([[number] for *_, number in rows], dtype=torch.float64)
     patch.setattr(sampling.torch, "rand", lambda *shape, **_: numbers)
-    patch.setattr(sampling.torch, "multinomial", lambda rest, *_, **__: seen.append(rest) or rest.argmax(1)[:, None])
+    patch.setattr(sampling, "draw", lambda rest, rng: seen.append(rest) or rest.argmax(1))
     p, q = torch.tensor(p, dtype=torch.float64), None if greedy_draft else q
     accepted, table = verify_sampled(p, guesses, [width for width, *_ in rows], q, None, rule)
     patch.undo()
