@@ -1,6 +1,6 @@
 """Run every benchmark on this machine and write benchmarks/results/<name>.json: `make bench`, on an idle machine.
 
-    python -m benchmarks [--name NAME] [--only map kernels proofs]
+    python -m benchmarks [--name NAME] [--only map kernels proofs] [--threads 2]
 
 The others are commands of their own: `python -m benchmarks.peers`, `.kernels`, `.overhead`, `.records`, `.serving`.
 
@@ -10,6 +10,7 @@ all of them alike; medians are shown with their quartiles.
 
 import argparse
 import json
+import re
 from pathlib import Path
 from time import perf_counter
 
@@ -41,6 +42,19 @@ def in_turns(arms, repeats):
     return times
 
 
+def write(path, result):
+    """Write a result as indented JSON, each list of numbers (raw times) on one line."""
+    text = json.dumps(result, indent=1, ensure_ascii=False, allow_nan=False)
+    text = re.sub(r"\[\s+([-+.\deE,\s]+?)\s+\]", lambda found: "[" + " ".join(found[1].split()) + "]", text)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def raw(seconds):
+    """Return the single times in ms, to four digits behind the point."""
+    return [round(float(s) * 1e3, 4) for s in seconds]
+
+
 def bench_map():
     """A million-cell map of E[L] over (a, γ): one vectorised call against a plain Python loop over every hundredth."""
     a, gamma = np.linspace(0, 1, 1000)[:, None], np.arange(1000)[None, :]
@@ -53,6 +67,7 @@ def bench_map():
     medians = [np.median(seconds) for seconds in times.values()]
     return {name: spread(seconds) for name, seconds in times.items()} | {
         "unit": "ms",
+        "turns_ms": {name: raw(seconds) for name, seconds in times.items()},
         "cells_per_second_ratio": round(float(100 * medians[1] / medians[0]), 1),
     }
 
@@ -81,6 +96,7 @@ def bench_kernels(positions=(1, 2, 3, 5, 9, 17), context=112, repeats=60):
         "fastest_step_ms": round(float(fastest_step) * 1e3, 4),
         "threads": torch.get_num_threads(),
         "kernels": {k: {n: spread(np.array(times[k, n]) / fastest_step, 1) for n in positions} for k in kernels},
+        "turns_ms": {k: {n: raw(times[k, n]) for n in positions} for k in kernels},
     }
 
 
@@ -101,18 +117,21 @@ BENCHES = {"map": bench_map, "kernels": bench_kernels, "proofs": bench_proofs}
 
 
 def main():
+    import torch
+
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
     parser.add_argument("--name", default="this-machine", help="file name of the result, such as cpu-2core")
     parser.add_argument("--only", nargs="+", choices=BENCHES, default=list(BENCHES))
+    parser.add_argument("--threads", type=int, default=2)
     chosen = parser.parse_args()
+    torch.set_num_threads(chosen.threads)
     path = RESULTS / f"{chosen.name}.json"
     results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     for name in chosen.only:
         results[name] = {"about": BENCHES[name].__doc__, "environment": lab.environment()} | BENCHES[name]()
-        shown = {key: value for key, value in results[name].items() if key != "environment"}
+        shown = {key: value for key, value in results[name].items() if key not in ("environment", "turns_ms")}
         print(f"{name}: {json.dumps(shown, indent=1, ensure_ascii=False)}\n", flush=True)
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write(path, results)
 
 
 if __name__ == "__main__":

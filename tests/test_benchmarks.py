@@ -18,6 +18,13 @@ def test_spread_is_median_and_quartiles_in_ms():
     assert benchmarks.spread([0.001, 0.002, 0.003, 0.004, 0.005]) == {"median": 3.0, "low": 2.0, "high": 4.0}
 
 
+def test_written_results_keep_each_list_of_numbers_on_a_line(tmp_path):
+    result = {"a": {"turns_ms": [1.5, -2e-5, 3], "empty": []}, "names": ["x, 1", "[1,"], "pairs": [[1, 2], [3, 4]]}
+    benchmarks.write(tmp_path / "new" / "r.json", result)
+    text = (tmp_path / "new" / "r.json").read_text(encoding="utf-8")
+    assert json.loads(text) == result and "[1.5, -2e-05, 3]" in text and "[3, 4]" in text
+
+
 def test_kernels_are_compared_with_the_fastest_step():
     pytest.importorskip("specgain.lab.model", reason="needs torch", exc_type=ImportError)
     found = benchmarks.bench_kernels(positions=(1, 2), repeats=2)
