@@ -131,6 +131,8 @@ DRAWN |= {
     "told_and_counted": lambda: figures.told_and_counted({"a": 1.5}, {"a": 2.0}, {"a": (1.5, 2.5)}),
     "acceptance_over_temperature": lambda: figures.acceptance_over_temperature(
         WORK["sampling"]["first_acceptance"], ("a", "b"), ("lookup",)),
+    "timed_work": lambda: figures.timed_work([{"kind": "copy", "draft": "lookup", "gamma": 8, "predicted_speedup": 1.5,
+                                               "measured_speedup": 1.4, "measured_interval": [1.3, 1.6]}]),
 }  # fmt: skip
 GAINS = {"quantized": 1.4, "speculative": 1.6, "product": 2.24, "both": 1.9}
 GAINS |= {f"{name}_interval": [0.9 * value, 1.1 * value] for name, value in GAINS.items()}

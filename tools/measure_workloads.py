@@ -7,8 +7,8 @@
 
 `run` needs no clock: the target writes each text once, and the rounds of a draft that does not sample follow from the
 text exactly (`specgain.lab.replay`), at any temperature. A stopped run goes on with the texts that it has.
-`--time` interleaves its arms, plain decoding among them, in rotated order. Costs come from the first prompt of each kind,
-speedups from the others.
+`--time` lets all arms of a prompt, plain decoding among them, take turns of a few tokens, so that a slow moment of the
+machine hits them alike. Costs come from the first prompt of each kind, speedups from the others.
 """
 
 import argparse
@@ -24,7 +24,7 @@ import workloads
 from specgain import gain
 from specgain.lab.drafts import Lookup, Suffix
 from specgain.lab.gguf_file import load_smollm2
-from specgain.lab.loop import NOTHING, Stop, generate
+from specgain.lab.loop import NOTHING, Stop, generate, in_turns, stepwise
 from specgain.lab.measure import distinct_ngrams, environment
 from specgain.lab.model import Cache
 from specgain.lab.pair import DOMAINS, load_pair
@@ -34,6 +34,7 @@ from specgain.lab.sampling import Sampling
 
 FOLDER = Path(__file__).resolve().parent.parent / "notebooks" / "measurements" / "cpu-2core"
 PLAN, RESULT, TIME = FOLDER / "workloads-plan.json", FOLDER / "workloads.json", FOLDER / "workloads-time.json"
+AGAIN = "python tools/measure_workloads.py --time"
 CLAIMS = ["C4.1", "C4.2", "C4.3"]
 DRAFTS = ("lookup", "suffix, cold", "suffix, warm")
 GAMMAS, TEMPERATURES, NEW_TOKENS = (2, 4, 8), (0.0, 1.0), 128
@@ -213,57 +214,66 @@ def _guessed(lookup, texts, p, start):
 
 
 def time(plan, repeats, prompts, new_tokens):
-    """Time the planned cells and plain decoding in turns, and hold the cost of the first prompt against the others."""
-    model = load_smollm2()
-    vocab, arms = (
-        model.model.config.vocab,
-        [("plain", 0), *dict.fromkeys((c["draft"], c["gamma"]) for c in plan["timed_cells"])],
-    )
-    logs = {}
-    for repeat in range(repeats):
-        for count, kind in enumerate(dict.fromkeys(c["kind"] for c in plan["timed_cells"])):
-            own = prompts_of(model, kind)[: prompts + 1]
-            stop = NOTHING if kind == "random" else Stop(model.eos)
-            for i, prompt in enumerate(own):
-                shift = (repeat + count + i) % len(arms)
-                for arm, gamma in arms[shift:] + arms[:shift]:
-                    draft = None if not gamma else Lookup(vocab) if arm == "lookup" else Suffix(vocab)
-                    output = generate(model.model, [prompt], new_tokens, draft, gamma, stop=stop).outputs[0]
-                    logs.setdefault((kind, arm, gamma), {}).setdefault(i, []).append((prompt, output))
-                    print(f"\r{repeat + 1}/{repeats} {kind} {i} {arm} {gamma}      ", end="", flush=True)
+    """Time the planned cells beside plain decoding, and hold the cost of the first prompts against the others."""
+    model, logs = load_smollm2(), {}
+    arms = [("plain", 0), *dict.fromkeys((c["draft"], c["gamma"]) for c in plan["timed_cells"])]
+    kinds = dict.fromkeys(c["kind"] for c in plan["timed_cells"])
+    for repeat, kind in ((r, k) for r in range(repeats) for k in kinds):
+        for i, prompt in enumerate(prompts_of(model, kind)[: prompts + 1]):
+            outputs = outputs_of(model, prompt, arms, new_tokens, NOTHING if kind == "random" else Stop(model.eos))
+            for arm, output in zip(arms, outputs, strict=True):
+                logs.setdefault((kind, *arm), {}).setdefault(i, []).append((prompt, output))
+            print(f"\r{repeat + 1}/{repeats} {kind} {i}      ", end="", flush=True)
     print()
-    cost = cost_of([o.log for prompt in logs.values() for _, o in prompt[0]])
-    cells = [c | timed_cell(logs, c, cost, vocab, new_tokens) for c in plan["timed_cells"]]
+    cost = cost_of({arm: [o.log for _, o in runs[0]] for arm, runs in logs.items()})
+    cells = [c | timed_cell(logs, c, cost, model.model.config.vocab, new_tokens) for c in plan["timed_cells"]]
     facts = environment() | {"model": model.facts, "repeats": repeats, "prompts": prompts, "new_tokens": new_tokens}
-    write(TIME, {"claims": CLAIMS, "environment": facts, "cost": cost, "cells": cells})
+    write(TIME, {"claims": CLAIMS, "reproduce": AGAIN, "environment": facts, "cost": cost, "cells": cells})
+
+
+def outputs_of(model, prompt, arms, new_tokens, stop):
+    """The greedy output of a prompt with every arm (draft, γ); the arms take turns."""
+    vocab, loops = model.model.config.vocab, []
+    for draft, gamma in arms:
+        own = None if draft == "plain" else Lookup(vocab) if draft == "lookup" else Suffix(vocab)
+        loops.append(stepwise(model.model, [prompt], new_tokens, own, gamma, stop=stop))
+    return [run.outputs[0] for run in in_turns(loops)]
 
 
 def cost_of(logs):
-    """Mean times in ms by the number of tokens drafted: what a round costs, from the calibration prompts."""
-    rows = [row for log in logs for row in zip(log.drafted, log.t_draft, log.t_verify, log.t_other, strict=True)]
-    table = {}
-    for width in sorted({row[0] for row in rows}):
-        own = np.array([row[1:] for row in rows if row[0] == width]) * 1e3
-        table[str(width)] = {"rounds": len(own)} | dict(
-            zip(("t_draft_ms", "t_verify_ms", "t_other_ms"), own.mean(axis=0).tolist(), strict=True)
-        )
-    return table
+    """Mean times in ms of an ordinary step ("plain") and of rounds by the number of tokens drafted.
+
+    `logs` maps arms (kind, draft, γ) to lists of `RequestLog`: the calibration prompts.
+    """
+    times = {}
+    for (_, draft, _), log in ((arm, log) for arm, own in logs.items() for log in own):
+        for width, *parts in zip(log.drafted, log.t_draft, log.t_verify, log.t_other, strict=True):
+            times.setdefault("plain" if draft == "plain" else str(width), []).append(parts)
+    names = ("t_draft_ms", "t_verify_ms", "t_other_ms")
+    means = {width: (np.mean(rows, axis=0) * 1e3).tolist() for width, rows in times.items()}
+    return {
+        width: {"rounds": len(times[width])} | dict(zip(names, means[width], strict=True))
+        for width in sorted(times, key=lambda width: (width != "plain", len(width), width))
+    }
 
 
 def timed_cell(logs, cell, cost, vocab, new_tokens):
     """Predicted and measured speedup of one cell over the prompts that gave no costs."""
     plain, spec = (logs[cell["kind"], arm, gamma] for arm, gamma in (("plain", 0), (cell["draft"], cell["gamma"])))
-    widths = np.array([int(w) for w in cost])
-    means = np.array([sum(v for k, v in row.items() if k != "rounds") for row in cost.values()])
-    sums, told, other = [], [], 0
+    total = {width: sum(v for k, v in row.items() if k != "rounds") for width, row in cost.items()}
+    widths = sorted(int(width) for width in total if width != "plain")
+    means, sums, told, other = [total[str(width)] for width in widths], [], [], 0
     for i in sorted(plain)[1:]:
         sums.append([sum(o.log.time for _, o in outputs) * 1e3 / len(outputs) for outputs in (plain[i], spec[i])])
         text = {"prompt": plain[i][0][0], "tokens": plain[i][0][1].tokens}
         rounds = rounds_of([text], cell["draft"], cell["gamma"], vocab, new_tokens)[0]
-        told.append([len(text["tokens"]) * means[0], sum(np.interp(d, widths, means) for d, _ in rounds)])
+        steps = plain[i][0][1].log.rounds
+        told.append([steps * total["plain"], sum(np.interp(d, widths, means) for d, _ in rounds)])
         other += sum(a.tokens != b.tokens for (_, a), (_, b) in zip(plain[i], spec[i], strict=True))
     sums, told = np.array(sums), np.array(told)
+    outputs = [o.log for i in sorted(spec)[1:] for _, o in spec[i]]
     return {
+        "committed_length": sum(log.tokens for log in outputs) / sum(log.rounds for log in outputs),
         "predicted_speedup": float(told[:, 0].sum() / told[:, 1].sum()),
         "measured_speedup": float(sums[:, 0].sum() / sums[:, 1].sum()),
         "measured_interval": gain.interval(gain.bootstrap([sums], lambda s: s[:, 0] / s[:, 1])),

@@ -56,6 +56,7 @@ from specgain.figures.tables import PageTable  # noqa: F401
 from specgain.figures.workloads import (  # noqa: F401
     acceptance_over_temperature,
     repetition,
+    timed_work,
     told_and_counted,
     work_lengths,
 )

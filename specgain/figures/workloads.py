@@ -1,10 +1,12 @@
 """Figures of chapter 4: tokens per round by kind of work, repetition against E[L], acceptance over temperature.
 
-They take the committed `workloads.json` as a dict: its `cells`, its `texts`, and `sampling["first_acceptance"]`.
+They take the committed `workloads.json` as a dict: its `cells`, its `texts`, and `sampling["first_acceptance"]`;
+`timed_work` takes the cells of `workloads-time.json`.
 """
 
 from statistics import fmean
 
+from specgain.figures.ledger import Comparison, predicted_against_measured
 from specgain.figures.style import (
     DRAFT,
     GAIN,
@@ -108,6 +110,15 @@ def told_and_counted(predicted, counted, intervals, note=""):
     ax.axvline(1, color=INK, linewidth=1)
     drawing.alt = f"Predicted and counted E[L]. {'; '.join(said)}."
     return drawing
+
+
+def timed_work(cells, note=""):
+    """Return the predicted ○ and measured ● speedup of each timed cell, grouped by kind of work."""
+    groups = {}
+    for cell in some(cells, "cells"):
+        row = f"{cell['draft']}, γ = {cell['gamma']}", cell["predicted_speedup"], cell["measured_speedup"]
+        groups.setdefault(cell["kind"], []).append(Comparison(*row, *cell["measured_interval"]))
+    return predicted_against_measured(groups, note)
 
 
 @styled
