@@ -8,14 +8,13 @@ right. Steps are counted and seeded. What a head computes is in specgain/lab/con
 """
 
 import argparse
-import json
 
 import torch
 import torch.nn.functional as F
 from measure_round_timing import FOLDER, write
 
 from specgain import lab
-from specgain.lab.confidence import load_confidence, odds, signs
+from specgain.lab.confidence import load_confidence, log_odds, signs
 from specgain.lab.heads import save_head
 from specgain.lab.measure import continuations, environment
 from specgain.lab.model import Cache
@@ -29,37 +28,42 @@ REPRODUCE = "python tools/train_confidence.py judge"
 
 
 @torch.inference_mode()
-def along(pair, name, prompts, text, sampling):
-    """Return (what a head of this draft reads, chance of acceptance, the draft's probability) at each token of `text`.
+def along(pair, names, prompts, text, sampling):
+    """Return {draft: (what its head reads, chance of acceptance, its own probability)} at each token of `text`.
 
-    The draft is fed the target's own text: all of its guesses before were accepted. The chance is 0 or 1 under greedy
-    decoding; at temperature 1 it is the mass that both distributions share.
+    The drafts are fed the target's own text: all of their guesses before were accepted. The chance is 0 or 1 under
+    greedy decoding; at temperature 1 it is the mass that both distributions share.
     """
-    model, found = pair.drafts[name].model, []
-    for rows, own in zip(prompts.split(16), text.split(16), strict=True):
-        fed, first = torch.cat((rows, own[:, :-1]), dim=1), rows.shape[1] - 1
-        x, _ = model.hidden(fed, Cache(model, *fed.shape))
-        x = x.view(*fed.shape, -1)[:, first:].flatten(0, 1)
-        logits = model.logits(x)
-        if sampling.greedy:
-            chance = (logits.argmax(dim=-1) == own.flatten()).float()
-        else:
-            target = pair.target(fed, Cache(pair.target, *fed.shape))[:, first:].flatten(0, 1)
-            chance = torch.minimum(sampling.probs(logits), sampling.probs(target)).sum(dim=-1)
-        found.append((signs(x, logits), chance, logits.softmax(dim=-1).amax(dim=-1)))
-    return [torch.cat(column) for column in zip(*found, strict=True)]
+    found = {name: [] for name in names}
+    for rows, own in zip(prompts.split(64), text.split(64), strict=True):
+        fed = torch.cat((rows, own[:, :-1]), dim=1)
+        target = None if sampling.greedy else sampling.probs(outputs(pair.target, fed, own)[1])
+        for name in names:
+            x, logits = outputs(pair.drafts[name].model, fed, own)
+            if sampling.greedy:
+                chance = (logits.argmax(dim=-1) == own.flatten()).float()
+            else:
+                chance = torch.minimum(sampling.probs(logits), target).sum(dim=-1)
+            found[name].append((signs(x, logits), chance, logits.softmax(dim=-1).amax(dim=-1)))
+    return {name: [torch.cat(column) for column in zip(*parts, strict=True)] for name, parts in found.items()}
 
 
-def texts(pair, prompt_set):
-    """Return [(prompts, the target's text)], greedy and sampled, of all kinds together."""
+def outputs(model, fed, own):
+    """Return (last output, logits) of a model where it says the tokens of `own`, row after row."""
+    x, _ = model.hidden(fed, Cache(model, *fed.shape))
+    x = x.view(*fed.shape, -1)[:, -own.shape[1] :].flatten(0, 1)
+    return x, model.logits(x)
+
+
+def texts(pair, prompt_set, sampling):
+    """Return (prompts, the target's texts) of all kinds together."""
     tokens = pair.prompts(prompt_set)
     prompts = torch.cat([torch.from_numpy(tokens[domain]).long() for domain in lab.DOMAINS])
-    return [(prompts, continuations(pair.target, prompts, NEW_TOKENS, how, SEED)) for how in HOW]
+    return prompts, continuations(pair.target, prompts, NEW_TOKENS, sampling, SEED, batch=64)
 
 
-def train(pair, name, data):
-    """Return the weights of the draft's head after STEPS steps of Adam on both ways of decoding."""
-    sets = [along(pair, name, *one, how)[:2] for one, how in zip(data, HOW, strict=True)]
+def train(name, sets):
+    """Return the weights of the draft's head after STEPS steps of Adam on [(what it reads, chance)], one per way."""
     width, rng = sets[0][0].shape[1], torch.Generator().manual_seed(SEED)
     weights = {"inner": torch.randn(INNER, width, generator=rng) / width**0.5, "inner_bias": torch.zeros(INNER),
                "outer": torch.zeros(2, INNER), "outer_bias": torch.zeros(2)}  # fmt: skip
@@ -69,7 +73,7 @@ def train(pair, name, data):
         losses = []
         for column, (seen, chance) in enumerate(sets):
             rows = torch.randint(len(seen), (512,), generator=rng)
-            losses.append(F.binary_cross_entropy_with_logits(odds(weights, seen[rows])[:, column], chance[rows]))
+            losses.append(F.binary_cross_entropy_with_logits(log_odds(weights, seen[rows])[:, column], chance[rows]))
         adam.param_groups[0]["lr"] = 3e-3 * (1 - step / STEPS)
         adam.zero_grad()
         sum(losses).backward()
@@ -79,10 +83,9 @@ def train(pair, name, data):
     return {key: w.detach() for key, w in weights.items()}
 
 
-def judge(pair, name, prompts, text, head=None):
-    """Return {hits, raw, head}: a digit, and three digits per mille of draft and head, for each guess along `text`."""
-    seen, chance, raw = along(pair, name, prompts, text, GREEDY)
-    said = {"raw": raw} | ({} if head is None else {"head": odds(head.weights, seen)[:, 0].sigmoid()})
+def judge(seen, chance, raw, head=None):
+    """Return {hits, raw, head}: a digit, and three digits per mille of draft and head, for each guess along a text."""
+    said = {"raw": raw} | ({} if head is None else {"head": log_odds(head.weights, seen)[:, 0].sigmoid()})
     mille = {key: (p * 1000).round().clamp(0, 999).int().tolist() for key, p in said.items()}
     found = {"hits": "".join(str(int(c)) for c in chance.tolist())}
     return found | {key: "".join(f"{p:03d}" for p in values) for key, values in mille.items()}
@@ -90,15 +93,11 @@ def judge(pair, name, prompts, text, head=None):
 
 def record(pair):
     """Return the record of the judged drafts on both prompt sets, JSON-ready; kinds of text in the order of `domains`."""
-    data = {which: texts(pair, which)[0] for which in ("calibration", "test")}
+    known, seen = (along(pair, JUDGED, *texts(pair, which, GREEDY), GREEDY) for which in ("calibration", "test"))
     drafts = {
-        name: {
-            "calibration": judge(pair, name, *data["calibration"]),
-            "test": judge(pair, name, *data["test"], load_confidence(name)),
-        }
-        for name in JUDGED
+        name: {"calibration": judge(*known[name]), "test": judge(*seen[name], load_confidence(name))} for name in JUDGED
     }
-    setup = {"domains": lab.DOMAINS, "prompts": len(data["test"][0]) // len(lab.DOMAINS), "new_tokens": NEW_TOKENS}
+    setup = {"domains": lab.DOMAINS, "new_tokens": NEW_TOKENS}
     return {"schema": "specgain.confidence/1", "claims": ["C3.4"], "reproduce": REPRODUCE,
             "environment": environment(pair), "setup": setup, "drafts": drafts}  # fmt: skip
 
@@ -109,11 +108,13 @@ def main():
     stages = parser.parse_args().stages
     pair = lab.load_pair(DRAFTS)
     if "train" in stages:
-        data = texts(pair, "calibration")
+        both = [along(pair, DRAFTS, *texts(pair, "calibration", how), how) for how in HOW]
         for name in DRAFTS:
             facts = {"kind": "confidence", "steps": str(STEPS), "seed": str(SEED), "licence": "MIT",
                      "script": "tools/train_confidence.py", "draft_sha256": sha256(WEIGHTS / f"draft-{name}.safetensors")}  # fmt: skip
-            save_head(WEIGHTS / f"head-confidence-{name}.safetensors", train(pair, name, data), facts)
+            save_head(
+                WEIGHTS / f"head-confidence-{name}.safetensors", train(name, [one[name][:2] for one in both]), facts
+            )
     if "judge" in stages:
         write(FOLDER / "confidence.json", record(pair))
 

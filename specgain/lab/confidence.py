@@ -26,7 +26,7 @@ class ConfidenceHead:
 
     @torch.inference_mode()
     def __call__(self, x, logits, greedy):
-        return odds(self.weights, signs(x, logits))[:, 0 if greedy else 1].sigmoid()
+        return log_odds(self.weights, signs(x, logits))[:, 0 if greedy else 1].sigmoid()
 
 
 def signs(x, logits):
@@ -36,7 +36,7 @@ def signs(x, logits):
     return torch.cat((F.rms_norm(x, (x.shape[-1],)), sure[:, None], top[:, :1] - top[:, 1:]), dim=1)
 
 
-def odds(weights, seen):
+def log_odds(weights, seen):
     """Return the log-odds of acceptance (rows, 2): greedy, and sampled at temperature 1."""
     inner = F.silu(F.linear(seen, weights["inner"], weights["inner_bias"]))
     return F.linear(inner, weights["outer"], weights["outer_bias"])

@@ -84,7 +84,9 @@ class Varied(Controller):
 
 def measure_cost(pair, plan, rows):
     """Return the `StepCost` of `rows` rows, from calibration prompts of all kinds."""
-    prompts = _prompts(pair, "calibration", sorted({d for of in plan["loads"].values() for d in of}), plan["cost_rows"] * rows)
+    prompts = _prompts(
+        pair, "calibration", sorted({d for of in plan["loads"].values() for d in of}), plan["cost_rows"] * rows
+    )
     lengths = [*map(Fixed, plan["fixed"]), *(Varied(max(plan["fixed"]), seed) for seed in (1, 2))]
     model = pair.drafts[plan["draft"]].model
     runs = _in_turns(pair, prompts, [(one, ModelDraft(model)) for one in lengths], plan, rows)
@@ -100,7 +102,9 @@ def make_arms(pair, plan, cost):
     arms = {f"γ = {g}": (Fixed(g), ModelDraft(model)) for g in plan["fixed"]}
     for name in plan["adaptive"]:
         if name.startswith("stop by"):
-            chance, head = (float, load_confidence(plan["draft"], pair.folder)) if "head" in name else (calibrated(plan), None)
+            chance, head = (
+                (float, load_confidence(plan["draft"], pair.folder)) if "head" in name else (calibrated(plan), None)
+            )
             rule = StopRule(cost.round, longest, chance)
             arms[name] = rule, ModelDraft(model, stop=rule, confidence=head)
         else:

@@ -1,10 +1,14 @@
-"""The committed record of what the tiny drafts propose along the target's text (see `specgain.lab.drafted`); no torch."""
+"""The committed records of what the tiny drafts propose along the target's text and how sure they are; no torch.
+
+`drafted.json` comes from `specgain.lab.drafted`, `confidence.json` from tools/train_confidence.py.
+"""
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
 
 COMMITTED = Path(__file__).parents[2] / "notebooks" / "measurements" / "cpu-2core" / "drafted.json"
+JUDGED = COMMITTED.with_name("confidence.json")
 
 
 @dataclass(frozen=True)
@@ -44,3 +48,16 @@ def _rows(digits, width):
         return None
     values = [int(digits[i : i + 2]) / 100 for i in range(0, len(digits), 2)]
     return tuple(tuple(values[i : i + width]) for i in range(0, len(values), width))
+
+
+def guesses(draft, which, path=JUDGED):
+    """Return {"hits", "raw", "head"}: of every guess along the texts of a prompt set, whether it was right, the draft's
+    own probability of it, and what its confidence head says (on "test" prompts only, which the head has not seen).
+    """
+    record = json.loads(Path(path).read_text(encoding="utf-8"))
+    if draft not in record["drafts"] or which not in record["drafts"][draft]:
+        raise ValueError(f"draft = {draft!r} on {which!r} prompts is not in this record: {list(record['drafts'])}")
+    found = record["drafts"][draft][which]
+    mille = {key: digits for key, digits in found.items() if key != "hits"}
+    said = {key: [int(digits[i : i + 3]) / 1000 for i in range(0, len(digits), 3)] for key, digits in mille.items()}
+    return {"hits": [digit == "1" for digit in found["hits"]]} | said
