@@ -50,6 +50,18 @@ def calibration_error(predicted, happened, bins=10):
     return sum(b.observed.trials * abs(b.predicted - b.observed.value) for b in found) / total
 
 
+def brier_score(predicted, happened):
+    """Return the mean of (estimate − outcome)² in [0, 1], outcome 1 or 0; small if easy and hard are told apart as well.
+
+    Source: Brier (1950), for two outcomes.
+
+    >>> brier_score([0.5, 0.5], [0, 1]), brier_score([0.0, 1.0], [0, 1])
+    (0.25, 0.0)
+    """
+    pairs = _pairs(predicted, happened)
+    return sum((estimate - bool(outcome)) ** 2 for estimate, outcome in pairs) / len(pairs)
+
+
 def isotonic(predicted, happened):
     """Return the rising step function estimate → chance that fits best in least squares, as a callable.
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specgain.calibration import calibration_error, isotonic, reliability
+from specgain.calibration import brier_score, calibration_error, isotonic, reliability
 from specgain.lab.recorded import recorded
 
 PAIRS = st.lists(st.tuples(st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.9, 1.0]), st.booleans()), min_size=1, max_size=7)
@@ -21,6 +21,17 @@ def test_a_calibrated_forecast_has_no_error_but_noise():
     inside = [b.observed.low <= b.predicted <= b.observed.high for b in reliability(predicted, happened)]
     assert sum(inside) >= 8 and len(inside) == 10
     assert calibration_error(predicted**2, happened) == pytest.approx(1 / 6, abs=0.01)  # mean of p − p²
+
+
+def test_the_brier_score_asks_more_than_calibration():
+    """A forecast that always says the mean is calibrated, and worse than one that knows."""
+    rng = np.random.default_rng(2)
+    knows = rng.uniform(size=20_000)
+    happened = rng.uniform(size=20_000) < knows
+    mean = np.full(20_000, happened.mean())
+    assert calibration_error(mean, happened) < 0.01
+    assert brier_score(knows, happened) == pytest.approx(1 / 6, abs=0.01)  # mean of p·(1 − p)
+    assert brier_score(mean, happened) == pytest.approx(1 / 4, abs=0.01)
 
 
 @given(PAIRS, st.integers(1, 12))

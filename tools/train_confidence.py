@@ -22,7 +22,7 @@ from specgain.lab.pair import DRAFTS, WEIGHTS, sha256
 from specgain.lab.sampling import GREEDY, Sampling
 
 SEED, STEPS, INNER, NEW_TOKENS = 2028, 1500, 32, 64
-JUDGED = ("weak", "strong")
+JUDGED, PROMPTS = ("weak", "strong"), 32  # drafts and prompts per kind of text in the record
 HOW = (GREEDY, Sampling(1.0))
 REPRODUCE = "python tools/train_confidence.py judge"
 
@@ -55,10 +55,10 @@ def outputs(model, fed, own):
     return x, model.logits(x)
 
 
-def texts(pair, prompt_set, sampling):
-    """Return (prompts, the target's texts) of all kinds together."""
+def texts(pair, prompt_set, sampling, count=None):
+    """Return (prompts, the target's texts) of all kinds together, all prompts or the first `count` of each kind."""
     tokens = pair.prompts(prompt_set)
-    prompts = torch.cat([torch.from_numpy(tokens[domain]).long() for domain in lab.DOMAINS])
+    prompts = torch.cat([torch.from_numpy(tokens[domain][:count]).long() for domain in lab.DOMAINS])
     return prompts, continuations(pair.target, prompts, NEW_TOKENS, sampling, SEED, batch=64)
 
 
@@ -93,11 +93,13 @@ def judge(seen, chance, raw, head=None):
 
 def record(pair):
     """Return the record of the judged drafts on both prompt sets, JSON-ready; kinds of text in the order of `domains`."""
-    known, seen = (along(pair, JUDGED, *texts(pair, which, GREEDY), GREEDY) for which in ("calibration", "test"))
+    known, seen = (
+        along(pair, JUDGED, *texts(pair, which, GREEDY, PROMPTS), GREEDY) for which in ("calibration", "test")
+    )
     drafts = {
         name: {"calibration": judge(*known[name]), "test": judge(*seen[name], load_confidence(name))} for name in JUDGED
     }
-    setup = {"domains": lab.DOMAINS, "new_tokens": NEW_TOKENS}
+    setup = {"domains": lab.DOMAINS, "prompts": PROMPTS, "new_tokens": NEW_TOKENS}
     return {"schema": "specgain.confidence/1", "claims": ["C3.4"], "reproduce": REPRODUCE,
             "environment": environment(pair), "setup": setup, "drafts": drafts}  # fmt: skip
 
@@ -106,6 +108,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stages", nargs="+", choices=["train", "judge"])
     stages = parser.parse_args().stages
+    torch.set_num_threads(1)
     pair = lab.load_pair(DRAFTS)
     if "train" in stages:
         both = [along(pair, DRAFTS, *texts(pair, "calibration", how), how) for how in HOW]

@@ -1,0 +1,87 @@
+"""The live measurement of lengths on a random tiny pair: every cell is there, and what it counts is right; no clock."""
+
+import json
+
+import numpy as np
+import pytest
+
+from specgain.lab import lengths
+from specgain.lab.lengths import StepCost, Varied, compare, make_plan, shares
+from specgain.lab.loop import Round, Run
+from specgain.records.measured import problems
+
+RULES = ("moving average", "step rule", "budget", "stop by probability")
+LOADS = {"both": ("json", "viet"), "json": ("json",)}
+SMALL = {"rows": (1, 2), "fixed": (0, 1, 3), "adaptive": RULES, "loads": LOADS, "requests": 4, "uniform_requests": 3,
+         "new_tokens": 14, "cost_rows": 3, "turn": 4}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def measured(tiny_pair):
+    return lengths.lengths(make_plan(tiny_pair.weights_hash, **SMALL), tiny_pair)
+
+
+def test_every_planned_cell_is_measured_and_no_text_differs(measured):
+    assert json.dumps(measured, allow_nan=False) and problems(measured) == []
+    names = ("rows", "load", "arm")
+    assert [[c[n] for n in names] for c in measured["cells"]] == [
+        [c[n] for n in names] for c in measured["plan"]["cells"]
+    ]
+    assert measured["different_output"] == [] and [c["rows"] for c in measured["cost"]] == [1, 2]
+
+
+def test_every_load_has_one_best_fixed_length(measured):
+    for cell in measured["cells"]:
+        assert cell["interval"][0] <= cell["ratio"] <= cell["interval"][1]
+        assert cell["ratio"] == pytest.approx(1 / (1 + cell["regret_percent"] / 100))
+        assert cell["adaptive"] or cell["ratio"] <= 1
+    best = [c for c in measured["cells"] if c["arm"] == c["best_fixed"]]
+    assert len(best) == 4 and all(c["ratio"] == 1 and c["interval"] == [1, 1] for c in best)
+    plain = next(c for c in measured["cells"] if c["arm"] == "γ = 0")
+    assert plain["committed_length"] == 1 and plain["drafted_per_round"] == 0
+
+
+def test_the_summary_says_the_worst_and_the_best(measured):
+    assert list(measured["summary"]) == list(RULES)
+    for arm, kinds in measured["summary"].items():
+        for kind, mixed in (("mixed", True), ("uniform", False)):
+            own = [c for c in measured["cells"] if c["arm"] == arm and c["mixed"] == mixed]
+            assert kinds[kind]["least"] == min(c["ratio"] for c in own) and len(own) == 2
+            assert kinds[kind]["least_low"] == min(c["interval"][0] for c in own)
+
+
+def test_a_plan_for_other_weights_is_refused(tiny_pair):
+    with pytest.raises(ValueError, match="make it anew"):
+        lengths.lengths(make_plan("0" * 16, **SMALL), tiny_pair)
+
+
+def one_round(requests, drafted, seconds):
+    return Round(requests, drafted, [0] * len(drafted), [d + 1 for d in drafted], 0.0, seconds, 0.0)
+
+
+def test_the_cost_of_a_step_is_found_from_rounds_of_unequal_lengths():
+    true = StepCost(3, 4.0, 5.0, 0.7, 0.2)
+    varied = Varied(4, 1)
+    drafted = [[0, 0, 0], *(varied.gammas(3, [0, 1, 2]) for _ in range(60))]
+    rounds = [one_round([0, 1, 2], d, true.step(max(d), 3 + sum(d))) for d in drafted]
+    rounds.append(one_round([0, 1], [4, 4], 99.0))  # an emptying batch does not count
+    found = StepCost.fit(rounds, 3)
+    assert [found.plain, found.base, found.per_pass, found.per_position] == pytest.approx([4.0, 5.0, 0.7, 0.2])
+    assert found.round(2, 3) == pytest.approx(5.0 + 2 * 0.7 + 9 * 0.2) and found.round(0, 3) == 4.0
+    assert {max(d) for d in drafted} == {0, 1, 2, 3, 4} and len(set(map(tuple, drafted))) > 20
+
+
+def test_a_request_pays_its_share_of_full_passes():
+    run = Run([], [one_round([0, 1], [1, 3], 2.0), one_round([0, 2], [0, 0], 1.0), one_round([2], [5], 9.0)])
+    assert shares(run, 2, 2).tolist() == [[3.0, 1.5], [4.0, 1.0]]
+
+
+def test_the_best_fixed_length_is_the_yardstick():
+    rng = np.random.default_rng(1)
+    seconds = rng.uniform(0.9, 1.1, 40)
+    totals = {"γ = 0": np.stack([np.ones(40), seconds], 1), "γ = 2": np.stack([np.ones(40), seconds / 1.25], 1),
+              "step rule": np.stack([np.ones(40), seconds / 1.5], 1)}  # fmt: skip
+    plain, fixed, rule = compare(totals, (0, 2))
+    assert {c["best_fixed"] for c in (plain, fixed, rule)} == {"γ = 2"}
+    assert rule["ratio"] == pytest.approx(1.2) and rule["interval"] == pytest.approx([1.2, 1.2])
+    assert plain["ratio"] == pytest.approx(0.8) and plain["regret_percent"] == pytest.approx(25)
