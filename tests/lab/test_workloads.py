@@ -110,16 +110,19 @@ def test_four_prompts_carry_worst_where_one_of_the_judged_did_not_loop():
     assert all(worst[kind][1] > 0.45 for kind in ("agent", "random"))  # "holds half of the rounds or more"
 
 
-def test_two_copy_prompts_were_obeyed():
-    """Top right in the figure: all new, and all of it stands in the prompt."""
+def test_two_copies_were_made():
+    """Top right in the figure: all new, and every line of the code stands in the prompt."""
     import workloads
 
     texts, prompts = RESULT["texts"]["0"]["copy"], workloads.prompts("copy")
     high = [i for i, t in enumerate(texts) if t["distinct_4grams"] == 1 and cell("copy")["by_request"][i] > 5]
     assert len(high) == 2
     for i in high:
-        code = texts[i]["text"].split("```python\n")[1].split("```")[0].strip()
-        assert code in prompts[i]
+        code = texts[i]["text"].split("```python\n")[1].split("```")[0]
+        assert (
+            set(code.splitlines()) <= set(prompts[i].splitlines())
+            and code.strip() != prompts[i].split("```python\n")[1]
+        )
 
 
 @pytest.mark.claims("C4.2")
@@ -161,7 +164,7 @@ def test_with_known_round_times_the_predicted_speedup_is_the_measured_one(tool):
         logs["copy", "plain", 0][i] = [(text["prompt"], steps)] * 2
         logs["copy", "lookup", 2][i] = [(text["prompt"], decoded(text["tokens"], rounds))] * 2
     cost = tool.cost_of({arm: [o.log for _, o in runs[0]] for arm, runs in logs.items()})
-    assert list(cost) == ["plain", "0", "1", "2"]
+    assert next(iter(cost)) == "plain" and {"0", "2"} <= set(cost) <= {"plain", "0", "1", "2"}
     for width, row in cost.items():
         parts = sum(row[f"t_{part}_ms"] for part in ("draft", "verify", "other"))
         assert parts == pytest.approx(1e3 * SECONDS[0 if width == "plain" else int(width)])
@@ -176,5 +179,11 @@ def test_with_known_round_times_the_predicted_speedup_is_the_measured_one(tool):
 def test_the_timed_cells_are_the_planned_ones():
     names = ("kind", "temperature", "draft", "gamma")
     assert [{name: c[name] for name in names} for c in TIMED["cells"]] == PLAN["timed_cells"]
+    best = {(c["kind"], c["draft"], c["gamma"]): c["measured_speedup"] for c in TIMED["cells"]}
+    assert (
+        max(best, key=best.get) == ("random", "lookup", 8) and min(best.values()) > 1
+    )  # what the chapter says of them
+    price = {width: sum(t for name, t in row.items() if name != "rounds") for width, row in TIMED["cost"].items()}
+    assert price["8"] < 1.3 * price["plain"]  # "nine positions cost this processor little more than one"
     for c in TIMED["cells"]:
         assert c["measured_speedup"] == pytest.approx(sum(c["plain_ms"]) / sum(c["speculative_ms"]))
