@@ -148,8 +148,8 @@ class ModelDraft:
         # one token is new, or two after a full acceptance, since the last guess was never fed
         step = [n - a if w else 0 for n, a, w in zip(batch.length, cache.length, wanted, strict=True)]
         x, _ = self.model.hidden(batch.tail(step).to(device), cache, step)
-        ends = np.cumsum([f for f in step if f]) - 1
-        x = x[ends] if len(x) > len(ends) else x
+        fed = [f for f in step if f]
+        x = x[np.cumsum(fed) - 1] if len(x) > len(fed) else x
         columns, probs, sure = [], [], [[] for _ in wanted]
         while any(step):
             rows = [r for r, f in enumerate(step) if f]

@@ -192,7 +192,6 @@ class Model:
         self.cos = torch.cat((angles.cos(), angles.cos()), dim=1).to(self.device, dtype)
         self.sin = torch.cat((-angles.sin(), angles.sin()), dim=1).to(self.device, dtype)
 
-    @torch.inference_mode()
     def __call__(self, tokens, cache, widths=None):
         """Logits (batch, n, vocab) after each of the new token ids (batch, n); `cache` grows by n in every row.
 

@@ -59,7 +59,7 @@ class Sampling:
     def choose(self, logits, rng):
         """Return (token ids (rows,), the distribution (rows, vocab) they were drawn from, None if greedy)."""
         if self.greedy:
-            return likeliest(logits), None
+            return torch.from_numpy(likeliest(logits)) if logits.is_cpu else logits.argmax(dim=-1), None
         probs = self.probs(logits)
         return draw(probs, rng), probs
 
@@ -69,10 +69,10 @@ class Sampling:
 
 
 def likeliest(logits):
-    """Return the token with the greatest logit (…) per row of `logits` (…, vocab); on CPU NumPy finds it sooner."""
+    """Return the token with the greatest logit (rows,) of `logits` (rows, vocab), in NumPy; on CPU it finds it sooner."""
     if logits.is_cpu and logits.dtype in (torch.float32, torch.float64):
-        return torch.from_numpy(np.asarray(logits.numpy().argmax(axis=-1)))
-    return logits.argmax(dim=-1)
+        return logits.numpy().argmax(axis=-1)
+    return logits.argmax(dim=-1).cpu().numpy()
 
 
 def draw(weights, rng):
@@ -91,16 +91,11 @@ def verify_greedy(logits, guesses, widths):
     `logits` (tokens, vocab) belong to the last token of each row and its `widths[r]` guesses, row after row;
     `guesses` is (rows, n). A row with width −1 takes no part.
     """
-    choices = likeliest(logits).cpu().numpy()
-    rows, n = guesses.shape
-    if len(choices) == rows * (n + 1):  # no row is shorter than the others
-        table = choices.reshape(rows, n + 1)
-        hits = guesses == table[:, :-1]
-    else:
-        columns, widths = np.arange(n + 1), np.asarray(widths)[:, None]
-        table = np.full((rows, n + 1), -1)
-        table[columns <= widths] = choices
-        hits = (guesses == table[:, :-1]) & (columns[:-1] < widths)
+    choices = likeliest(logits)
+    columns, widths = np.arange(guesses.shape[1] + 1), np.asarray(widths)[:, None]
+    table = np.full((len(guesses), len(columns)), -1)
+    table[columns <= widths] = choices
+    hits = (guesses == table[:, :-1]) & (columns[:-1] < widths)
     return np.logical_and.accumulate(hits, axis=1).sum(axis=1), table
 
 
