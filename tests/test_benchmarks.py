@@ -64,6 +64,18 @@ def test_committed_results_say_where_they_were_taken():
     assert all({"device", "date", "torch"} <= entry["environment"].keys() for entry in results.values())
 
 
+def test_committed_run_of_the_kernels_keeps_its_bar():
+    """Five positions cost at most 1.1 of the fastest float32 step, whichever kernel takes it; int8 does not count."""
+    found = json.loads((benchmarks.RESULTS / "kernels.json").read_text(encoding="utf-8"))
+    one, bar = found["batches"]["1"], found["bar"]
+    floats = {name: row for name, row in one["rows"].items() if "int8" not in name}
+    assert one["fastest_step_ms"] == min(row["1"]["ms"]["median"] for row in floats.values())
+    assert (found["threads"], found["context"], bar["ratio"]) == (2, 128, 1.1)
+    assert one["rows"][found["in_use"]]["5"]["ratio"]["median"] <= bar["ratio"]
+    for row in one["rows"].values():
+        assert all(len(cell["turns_ms"]) == found["repeats"] for cell in row.values())
+
+
 def test_committed_run_of_the_serving_simulator_keeps_its_bars():
     """2 µs a request-round, time linear in the rounds, memory flat, and the SimPy model agrees to the last moment."""
     found = json.loads((benchmarks.RESULTS / "serving.json").read_text(encoding="utf-8"))
