@@ -148,7 +148,7 @@ def lengths(plan, pair=None, progress=None):
         raise ValueError(f"the plan is for {plan.get('schema')!r} and weights {plan.get('weights')!r}; make it anew")
     before = torch.get_num_threads()
     torch.set_num_threads(plan["threads"])
-    cells, costs, different, done = [], [], [], 0
+    cells, costs, different, done, where = [], [], [], 0, environment(pair)
     try:
         for rows in plan["rows"]:
             _warm_up(pair, plan)
@@ -160,7 +160,7 @@ def lengths(plan, pair=None, progress=None):
                     progress(done, len(plan["rows"]) * len(plan["loads"]), f"{rows} rows, {load}")
     finally:
         torch.set_num_threads(before)
-    return {"schema": RESULT, "plan": plan, "environment": environment(pair), "cells": cells,
+    return {"schema": RESULT, "plan": plan, "environment": where, "cells": cells,
             "cost": [_milliseconds(cost) for cost in costs], "summary": summary(cells),
             "different_output": different}  # fmt: skip
 

@@ -1,6 +1,7 @@
 """The live measurement of lengths on a random tiny pair: every cell is there, and what it counts is right; no clock."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ from specgain.lab import lengths
 from specgain.lab.lengths import StepCost, Varied, compare, make_plan, shares
 from specgain.lab.loop import Round, Run
 from specgain.records.measured import problems
+
+MEASURED = Path(__file__).parents[2] / "notebooks" / "measurements" / "cpu-2core" / "lengths.json"
 
 RULES = ("moving average", "step rule", "budget", "stop by probability")
 LOADS = {"both": ("json", "viet"), "json": ("json",)}
@@ -85,3 +88,22 @@ def test_the_best_fixed_length_is_the_yardstick():
     assert {c["best_fixed"] for c in (plain, fixed, rule)} == {"γ = 2"}
     assert rule["ratio"] == pytest.approx(1.2) and rule["interval"] == pytest.approx([1.2, 1.2])
     assert plain["ratio"] == pytest.approx(0.8) and plain["regret_percent"] == pytest.approx(25)
+
+
+@pytest.mark.claims("C3.4", "C3.5")
+def test_what_the_chapter_says_about_the_committed_measurement():
+    """No rule reaches the best fixed length, the budget is the closest; passes are dear, and unequal rows save little."""
+    record = json.loads(MEASURED.read_text(encoding="utf-8"))
+    assert record["plan"] == json.loads(MEASURED.with_name("lengths-plan.json").read_text(encoding="utf-8"))
+    assert problems(record) == [] and record["different_output"] == []
+    assert all(cell["ratio"] < 1 for cell in record["cells"] if cell["adaptive"])
+    for kind in ("mixed", "uniform"):
+        for end in ("least", "most"):
+            assert max(record["summary"], key=lambda arm: record["summary"][arm][kind][end]) == "budget"
+    few, many = record["cost"]
+    assert few["per_position_ms"] < 0.05 and many["per_position_ms"] * many["rows"] < many["per_pass_ms"] / 2
+    named = {(c["rows"], c["load"], c["arm"]): c for c in record["cells"]}
+    budget, fixed = named[4, "json", "budget"], named[4, "json", "γ = 3"]
+    assert budget["best_fixed"] == "γ = 3" and budget["t_round_ms"] > fixed["t_round_ms"]
+    for what in ("drafted_per_round", "committed_length"):
+        assert budget[what] == pytest.approx(fixed[what], rel=0.03)
