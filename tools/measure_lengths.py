@@ -5,7 +5,8 @@
     python tools/measure_lengths.py run
 
 `run` takes about five minutes; let the machine be idle. It needs the confidence head of tools/train_confidence.py, and
-writes lengths.json beside the plan. What is measured is in specgain/lab/lengths.py.
+writes lengths.json beside the plan. With `--name lengths-alone` the same is done for one request at a time, in three
+minutes, and written to lengths-alone.json. What is measured is in specgain/lab/lengths.py.
 """
 
 import argparse
@@ -18,18 +19,24 @@ from specgain import lab
 from specgain.lab.lengths import lengths, make_plan
 from specgain.lab.pair import weights_hash
 
+ALONE = {"rows": (1,), "fixed": (0, 1, 2, 3, 4, 6, 8), "requests": 24, "uniform_requests": 16, "cost_rows": 8, "turn": 64,
+         "loads": {"json and func": ("json", "func"), "json and prose": ("json", "prose"), "json": ("json",),
+                   "viet": ("viet",)}}  # fmt: skip
+PLANS = {"lengths": {}, "lengths-alone": ALONE}
+
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stage", choices=["plan", "run"])
+    parser.add_argument("--name", choices=PLANS, default="lengths")
     parser.add_argument("--folder", type=Path, default=FOLDER)
     arguments = parser.parse_args()
-    plan = arguments.folder / "lengths-plan.json"
+    plan = arguments.folder / f"{arguments.name}-plan.json"
     if arguments.stage == "plan":
-        return write(plan, make_plan(weights_hash()))
+        return write(plan, make_plan(weights_hash(), **PLANS[arguments.name]))
     planned = json.loads(plan.read_text(encoding="utf-8"))
     result = {"claims": ["C3.4", "C3.5"]} | lengths(planned, lab.load_pair([planned["draft"]]), progress=show)
-    write(arguments.folder / "lengths.json", result)
+    write(arguments.folder / f"{arguments.name}.json", result)
     for arm, kinds in result["summary"].items():
         print(arm, json.dumps(kinds))
 

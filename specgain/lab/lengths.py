@@ -67,7 +67,10 @@ class StepCost:
         full = [r for r in rounds if len(r.requests) == rows]
         drafting = [r for r in full if any(r.drafted)]
         seen = np.array([(1, max(r.drafted), rows + sum(r.drafted)) for r in drafting])
-        found, *_ = np.linalg.lstsq(seen, np.array([r.time for r in drafting]), rcond=None)
+        seconds = np.array([r.time for r in drafting])
+        found = np.linalg.lstsq(seen, seconds, rcond=None)[0]
+        if rows == 1 or found[2] < 0:  # a row alone has one position per pass, which then stand for both
+            found = [*np.linalg.lstsq(seen[:, :2], seconds, rcond=None)[0], 0.0]
         return cls(rows, float(np.mean([r.time for r in full if not any(r.drafted)])), *map(float, found))
 
 

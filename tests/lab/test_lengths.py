@@ -74,6 +74,12 @@ def test_the_cost_of_a_step_is_found_from_rounds_of_unequal_lengths():
     assert {max(d) for d in drafted} == {0, 1, 2, 3, 4} and len(set(map(tuple, drafted))) > 20
 
 
+def test_a_row_alone_has_one_position_per_pass():
+    rounds = [one_round([0], [d], 4.0 if d == 0 else 5.0 + 0.9 * d) for d in (0, 1, 2, 3, 4)]
+    found = StepCost.fit(rounds, 1)
+    assert [found.plain, found.base, found.per_pass] == pytest.approx([4.0, 5.0, 0.9]) and found.per_position == 0
+
+
 def test_a_request_pays_its_share_of_full_passes():
     run = Run([], [one_round([0, 1], [1, 3], 2.0), one_round([0, 2], [0, 0], 1.0), one_round([2], [5], 9.0)])
     assert shares(run, 2, 2).tolist() == [[3.0, 1.5], [4.0, 1.0]]
