@@ -206,10 +206,14 @@ def test_the_book_opens_as_a_file(page, book):
 
 def test_print_shows_what_is_folded(watched, site, page_names):
     page, _ = watched
+    page.emulate_media(media="print", color_scheme="dark")
     for name in page_names:
         visit(page, f"{site}/{name}.html")
         if page.locator("article details:not([open]), article .toggle-hidden").count():
             page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
             assert page.locator("article details:not([open]), article .toggle-hidden").count() == 0
+            moving = "[...document.querySelectorAll('details *')].filter((e) => e.getAnimations().length).length"
+            assert page.evaluate(moving) == 0, "what still fades in is printed blank"
+            assert page.locator("html").get_attribute("data-theme") == "light"
             return
     pytest.skip("nothing is folded yet")
