@@ -22,6 +22,7 @@ PARTS = (
     "book/*.ipynb",
     "book/evidence/*.json",  # from here on: what the cells of the chapters read
     "book/_static/*.js",
+    "benchmarks/results/*.json",
     "tests/data/engine/**/*",
     "tests/data/published/*",
     "tests/data/roofline/*",
