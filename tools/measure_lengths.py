@@ -32,10 +32,11 @@ def main():
     parser.add_argument("--folder", type=Path, default=FOLDER)
     arguments = parser.parse_args()
     plan = arguments.folder / f"{arguments.name}-plan.json"
+    made = {"reproduce": f"python tools/measure_lengths.py {arguments.stage} --name {arguments.name}"}
     if arguments.stage == "plan":
-        return write(plan, make_plan(weights_hash(), **PLANS[arguments.name]))
+        return write(plan, made | make_plan(weights_hash(), **PLANS[arguments.name]))
     planned = json.loads(plan.read_text(encoding="utf-8"))
-    result = {"claims": ["C3.4", "C3.5"]} | lengths(planned, lab.load_pair([planned["draft"]]), progress=show)
+    result = {"claims": ["C3.4", "C3.5"]} | made | lengths(planned, lab.load_pair([planned["draft"]]), progress=show)
     write(arguments.folder / f"{arguments.name}.json", result)
     for arm, kinds in result["summary"].items():
         print(arm, json.dumps(kinds))
