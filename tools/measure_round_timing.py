@@ -4,8 +4,8 @@
     git add notebooks && git commit -m "Plan of the round-timing measurement"
     python tools/measure_round_timing.py run
 
-`run` takes about 25 minutes; let the machine be idle. It writes round-timing.json beside the plan. The first part of
-the plan is one request at a time, greedy; `more` are batches, sampled text and longer prompts.
+`run` takes about half an hour; let the machine be idle. It writes round-timing.json beside the plan. The first part
+of the plan is one request at a time, greedy; `more` are batches, sampled text and longer prompts.
 """
 
 import argparse

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specgain.control import Controller, StopRule
-from specgain.lab.loop import Batch, ModelDraft, Proposal, Stop, decode, generate
+from specgain.lab.drafts import Suffix
+from specgain.lab.loop import Batch, ModelDraft, Proposal, Stop, decode, generate, in_turns, private, stepwise
 from specgain.lab.model import Cache
 from specgain.lab.sampling import GREEDY, Sampling, verify_greedy
 
@@ -272,3 +273,39 @@ def test_sampling_is_repeatable_by_seed_and_stays_inside_its_nucleus(pairs, samp
     for prompt, tokens in zip(([1, 2], [3]), texts[0], strict=True):
         logits = target(torch.tensor([prompt + tokens]), Cache(target))[0][len(prompt) - 1 : -1]
         assert (sampling.probs(logits)[range(len(tokens)), tokens] > 0).all()
+
+
+def test_loops_take_turns_and_the_shortest_text_goes_on_first():
+    order = []
+
+    def loop(name, rounds):
+        for tokens in rounds:
+            order.append(name)
+            yield tokens
+        return name
+
+    assert in_turns([loop("plain", [1] * 6), loop("draft", [3, 3])], turn=2) == ["plain", "draft"]
+    assert "".join(name[0] for name in order) == "ppdppdpp"
+
+
+def test_loops_in_turns_write_what_each_writes_alone(tiny_pair):
+    prompts = tiny_pair.prompts("test")["json"].tolist()
+    draft = next(iter(tiny_pair.drafts.values()))
+    arms = [(None, 0), (draft, 1), (draft, 3), (Suffix(draft.vocab), 3)]
+    for sampling in (GREEDY, Sampling(1.0)):
+        loops = [stepwise(tiny_pair.target, prompts, 12, private(d), g, rows=2, sampling=sampling) for d, g in arms]
+        for (d, g), run in zip(arms, in_turns(loops, turn=3), strict=True):
+            alone = generate(tiny_pair.target, prompts, 12, private(d), g, rows=2, sampling=sampling)
+            assert [o.tokens for o in run.outputs] == [o.tokens for o in alone.outputs]
+            assert [o.log.accepted for o in run.outputs] == [o.log.accepted for o in alone.outputs]
+
+
+def test_a_private_draft_shares_weights_and_remembers_nothing(tiny_pair):
+    draft = next(iter(tiny_pair.drafts.values()))
+    generate(tiny_pair.target, [[1, 2, 3]], 8, own := private(draft), 2)
+    assert own.model is draft.model and own.batch is not draft.batch and private(None) is None
+    suffix = Suffix(draft.vocab)
+    generate(tiny_pair.target, [[1, 2, 3] * 4], 8, suffix, 2)
+    before = suffix.fill
+    generate(tiny_pair.target, [[1, 2, 3] * 4], 8, own := private(suffix), 2)
+    assert suffix.fill == before > 1 and own.memory is not suffix.memory

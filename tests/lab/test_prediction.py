@@ -153,3 +153,18 @@ def test_without_a_run_there_is_a_prediction_but_no_summary():
     assert "measured_speedup" not in cells[0] and cells[-1]["speedup"] > 0
     with pytest.raises(ValueError, match="no measured cell"):
         summary(cells)
+
+
+def test_an_interval_draws_prompts_that_shared_their_passes_together():
+    """In every pass one slow and one fast prompt: groups are alike, prompts are not, so nothing is left in doubt."""
+    log = run(strings=["110111101101"] * 4)
+    for one in log.requests:
+        one.batch, one.t_verify = [2] * one.rounds, [t * (1 + one.prompt % 2) for t in one.t_verify]
+    costs = Cost.resampled(log, count=50)
+    assert [cost.t_decode for cost in costs] == pytest.approx([Cost.from_log(log).t_decode] * 50)
+    acceptance = {"domains": {"json": {"agreement": {"own": ["110111101101"] * 4}}}}
+    for cell in predict(Cost.from_log(log), acceptance, GAMMAS, log):
+        assert cell["measured_interval"] == pytest.approx([cell["measured_speedup"]] * 2)
+    for one in log.requests:
+        one.batch = []
+    assert len({round(cost.t_decode, 9) for cost in Cost.resampled(log, count=50)}) > 1
