@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -89,66 +90,119 @@ def run_rounds(pair, prompt_set, prompts, gammas=GAMMAS, drafts=None, domains=DO
     prompts of a domain, a few more behind them so that no counted request sees an emptying batch. The arms of a job
     take turns of a few rounds, in an order that rotates from job to job, so that a slow moment of the machine hits all
     arms alike. `seconds` ends it early, after a whole job of every domain, but not before LEAST_PROMPTS. Requests that
-    `log` already holds are kept and not run again. `progress(done, total, text)` reports; `after_prompt(log)` may save. `log.setup["different_output"]` lists
-    greedy outputs that differ from plain decoding.
+    `log` already holds are kept and not run again. `progress(done, total, text)` reports; `after_prompt(log)` may save.
+    `log.setup["different_output"]` lists greedy outputs that differ from plain decoding.
     """
-    drafts = list(pair.drafts) if drafts is None else list(drafts)
-    arms = [("plain", 0)] + [(d, g) for d in drafts for g in gammas if g and g == getattr(pair.drafts.get(d), "nodes", g)]
-    _check_prompts(prompt_set, prompts, domains, pair.prompts(prompt_set))
-    tokens = {domain: prompt_tokens(pair, prompt_set, domain, setting.context) for domain in domains}
-    if unknown := sorted(set(drafts) - set(pair.drafts)):
-        raise ValueError(f"drafts = {unknown} unknown; this pair has {', '.join(pair.drafts)}")
-    setup = {"prompt_set": prompt_set, "domains": list(domains), "new_tokens": new_tokens, "drafts": drafts}
-    setup |= {"gammas": list(gammas), "weights": pair.weights_hash} | setting.to_json()
-    log = RoundLog(environment(pair), setup | {"different_output": []}, []) if log is None else log
-    if changed := [name for name in setup if log.setup.get(name) != setup[name]]:
-        raise ValueError(f"the log to continue was taken with other settings: {', '.join(changed)}")
-    done = {(request.domain, request.prompt, request.repeat) for request in log.requests}
-    jobs = list(_jobs(prompts, repeats, domains, setting.rows))
-    _warm_up(pair, arms, tokens[domains[0]][0].tolist(), new_tokens)
-    begin = perf_counter()
+    side = _Side(pair, prompt_set, prompts, gammas, drafts, domains, new_tokens, log, setting)
+    side.warm_up()
+    jobs, begin = side.jobs(prompts * repeats), perf_counter()
+    for count, job in enumerate(jobs):
+        late = seconds is not None and perf_counter() - begin > seconds
+        if late and job.domain == domains[0] and count >= LEAST_PROMPTS * len(domains):
+            break
+        run_together([job])
+        if progress:
+            progress(count + 1, len(jobs), f"{prompt_set} {job.domain}")
+        if after_prompt:
+            after_prompt(side.log)
+    return side.log
+
+
+def run_together(jobs):
+    """Run these `_Job`s, all arms of all of them in turns, so that they meet the same moments of the machine."""
+    loops = [job.loops() for job in jobs]
     with no_garbage_collection():
-        for count, (repeat, group, domain) in enumerate(jobs):
-            late = seconds is not None and perf_counter() - begin > seconds
-            if late and domain == domains[0] and count >= LEAST_PROMPTS * len(domains):
-                break
-            if group := [i for i in group if (domain, i, repeat) not in done]:
-                order = arms[count % len(arms) :] + arms[: count % len(arms)]
-                _run_job(pair, log, tokens[domain], group, order, new_tokens, setting, domain, repeat)
-            if progress:
-                progress(count + 1, len(jobs), f"{prompt_set} {domain}")
-            if after_prompt:
-                after_prompt(log)
-    return log
+        runs = in_turns([loop for own in loops for loop in own], TURN * max(job.side.setting.rows for job in jobs))
+    for job, own in zip(jobs, loops, strict=True):
+        job.note(runs[: len(own)])
+        runs = runs[len(own) :]
 
 
-def _jobs(prompts, repeats, domains, rows):
-    for repeat in range(repeats):
-        for group in [range(prompts)] if rows > 1 else [[i] for i in range(prompts)]:
-            for domain in domains:
-                yield repeat, group, domain
+class _Side:
+    """One set of prompts on its way through every arm: what is done is in `log`, what is not in `jobs`."""
+
+    def __init__(self, pair, prompt_set, prompts, gammas, drafts, domains, new_tokens, log, setting):
+        drafts = list(pair.drafts) if drafts is None else list(drafts)
+        self.pair, self.prompts, self.domains, self.new_tokens, self.setting = (
+            pair,
+            prompts,
+            domains,
+            new_tokens,
+            setting,
+        )
+        self.arms = [("plain", 0)]
+        self.arms += [(d, g) for d in drafts for g in gammas if g and g == getattr(pair.drafts.get(d), "nodes", g)]
+        _check_prompts(prompt_set, prompts, domains, pair.prompts(prompt_set))
+        self.tokens = {domain: prompt_tokens(pair, prompt_set, domain, setting.context) for domain in domains}
+        if unknown := sorted(set(drafts) - set(pair.drafts)):
+            raise ValueError(f"drafts = {unknown} unknown; this pair has {', '.join(pair.drafts)}")
+        setup = {"prompt_set": prompt_set, "domains": list(domains), "new_tokens": new_tokens, "drafts": drafts}
+        setup |= {"gammas": list(gammas), "weights": pair.weights_hash} | setting.to_json()
+        self.log = RoundLog(environment(pair), setup | {"different_output": []}, []) if log is None else log
+        if changed := [name for name in setup if self.log.setup.get(name) != setup[name]]:
+            raise ValueError(f"the log to continue was taken with other settings: {', '.join(changed)}")
+
+    def warm_up(self):
+        """Run every arm for a moment, so that none pays for the first call of anything."""
+        prompt = self.tokens[self.domains[0]][0].tolist()
+        for arm, gamma in self.arms:
+            in_turns([_loop(self.pair.target, [prompt], min(self.new_tokens, 16), self.pair.drafts.get(arm), gamma)])
+
+    def jobs(self, runs):
+        """Return the `_Job`s among the first `runs` runs of a prompt per domain, repeat after repeat; done ones are empty."""
+        done = {(request.domain, request.prompt, request.repeat) for request in self.log.requests}
+        jobs = []
+        for repeat, first in enumerate(range(0, runs, self.prompts)):
+            every = range(min(self.prompts, runs - first))
+            for group in [every] if self.setting.rows > 1 else [[i] for i in every]:
+                for domain in self.domains:
+                    turn = len(jobs) % len(self.arms)
+                    left = [i for i in group if (domain, i, repeat) not in done]
+                    jobs.append(_Job(self, domain, repeat, left, self.arms[turn:] + self.arms[:turn]))
+        return jobs
 
 
-def _run_job(pair, log, tokens, group, arms, new_tokens, setting, domain, repeat):
-    """Decode a group of prompts with every arm, in turns; note the greedy outputs that are not the plain ones."""
-    extra = [(group[-1] + 1 + i) % len(tokens) for i in range(setting.rows if setting.rows > 1 else 0)]
-    prompts, outputs, loops = [tokens[i].tolist() for i in [*group, *extra]], {}, []
-    sampling = Sampling(setting.temperature)
-    for arm, gamma in arms:
-        seed = zlib.crc32(f"{log.setup['prompt_set']}/{domain}/{group[0]}/{arm}/{gamma}/{repeat}".encode())
-        shape = {"rows": setting.rows, "sampling": sampling, "seed": seed}
-        loops.append(_loop(pair.target, prompts, new_tokens, pair.drafts.get(arm), gamma, **shape))
-    for (arm, gamma), run in zip(arms, in_turns(loops, TURN * setting.rows), strict=True):
-        for i, output in zip(group, run.outputs, strict=False):
-            labels = {"id": f"{domain}/{i}/{arm}/{gamma}/{repeat}", "arm": arm, "domain": domain}
-            for name, value in (labels | {"prompt": i, "repeat": repeat}).items():
-                setattr(output.log, name, value)
-            log.requests.append(output.log)
-            outputs[i, arm, gamma] = output
-    for (i, _, _), output in outputs.items() if sampling.greedy else ():
-        if output.tokens != (plain := outputs[i, "plain", 0].tokens):
-            found = first_difference(pair.target, tokens[i].tolist(), plain, output.tokens)
-            log.setup["different_output"].append({"id": output.log.id} | found)
+class _Job(NamedTuple):
+    """Some prompts of a domain that share their passes, to be decoded with every arm."""
+
+    side: _Side
+    domain: str
+    repeat: int
+    group: list
+    arms: list
+
+    @property
+    def texts(self):
+        """The prompts, and as many more behind them as a batch has rows."""
+        tokens, rows = self.side.tokens[self.domain], self.side.setting.rows
+        behind = [(self.group[-1] + 1 + i) % len(tokens) for i in range(rows if rows > 1 else 0)]
+        return [tokens[i].tolist() for i in [*self.group, *behind]]
+
+    def loops(self):
+        """Return the `stepwise` loop of every arm; none if the group is empty."""
+        side, loops = self.side, []
+        for arm, gamma in self.arms if self.group else ():
+            name = f"{side.log.setup['prompt_set']}/{self.domain}/{self.group[0]}/{arm}/{gamma}/{self.repeat}"
+            shape = {"rows": side.setting.rows, "sampling": Sampling(side.setting.temperature)}
+            loops.append(_loop(side.pair.target, self.texts, side.new_tokens, side.pair.drafts.get(arm), gamma,
+                               seed=zlib.crc32(name.encode()), **shape))  # fmt: skip
+        return loops
+
+    def note(self, runs):
+        """Add the requests of these `Run`s, one per arm, to the log, and the greedy outputs that are not the plain ones."""
+        outputs = {}
+        for (arm, gamma), run in zip(self.arms, runs, strict=bool(self.group)):
+            for i, output in zip(self.group, run.outputs, strict=False):
+                labels = {"id": f"{self.domain}/{i}/{arm}/{gamma}/{self.repeat}", "arm": arm, "domain": self.domain}
+                for name, value in (labels | {"prompt": i, "repeat": self.repeat}).items():
+                    setattr(output.log, name, value)
+                self.side.log.requests.append(output.log)
+                outputs[i, arm, gamma] = output
+        for (i, _, _), output in outputs.items() if self.side.setting.temperature == 0 else ():
+            if output.tokens != (plain := outputs[i, "plain", 0].tokens):
+                prompt = self.side.tokens[self.domain][i].tolist()
+                found = first_difference(self.side.pair.target, prompt, plain, output.tokens)
+                self.side.log.setup["different_output"].append({"id": output.log.id} | found)
 
 
 def _loop(target, prompts, new_tokens, draft, gamma, **shape):
@@ -200,11 +254,6 @@ def _check_prompts(prompt_set, prompts, domains, tokens):
     available = min(len(tokens[domain]) for domain in domains)
     if not 1 <= prompts <= available:
         raise ValueError(f"prompts = {prompts} must be from 1 to {available}, the size of the {prompt_set} set")
-
-
-def _warm_up(pair, arms, prompt, new_tokens):
-    for arm, gamma in arms:
-        in_turns([_loop(pair.target, [prompt], min(new_tokens, 16), pair.drafts.get(arm), gamma)])
 
 
 # --- cost ----------------------------------------------------------------------------------------------------------
@@ -382,7 +431,7 @@ def make_plan(pair, gammas=GAMMAS, domains=DOMAINS, new_tokens=64, cost_prompts=
               run_prompts=36, repeats=1, blocks=9, threads=1, more=()):  # fmt: skip
     """Return what `round_timing` will measure and which cells it will predict: a dict to commit before the run.
 
-    Numbers of prompts are per domain. Calibration and test alternate in `blocks` blocks, an equal part of each; every
+    Numbers of prompts are per domain. Calibration and test run together in `blocks` blocks, an equal part of each; every
     test prompt comes up in `repeats` of them. Each dict of `more` is one more part, with what differs from the first:
     rows, temperature, context, domains, drafts, gammas, cost_prompts, run_prompts, repeats.
     """
@@ -442,10 +491,11 @@ def read_plan(path):
 def round_timing(plan, pair=None, progress=None):
     """Return (result, logs): cost and acceptance from the calibration prompts held against the run of the test prompts.
 
-    Calibration and test take turns, since the speed of a shared machine drifts by the minute; they share no prompt and
-    no time. `result["cells"]` rests on the cost of all calibration blocks, `result["cells_before"]` on the first one
-    alone, which ended before the run began. `result["more"]` holds the same for every further part of the plan,
-    `result["summary_judged"]` all judged cells together. `result` is JSON-ready; `logs` are the `RoundLog`s of the runs.
+    Calibration and test run side by side, all arms of both in turns of a few rounds, since the speed of a shared machine
+    drifts by the second; they share no prompt. `result["cells"]` rests on that cost, `result["cells_before"]` on the
+    cost of an eighth of the calibration prompts, taken before all. `result["more"]` holds the same for every further
+    part of the plan, `result["summary_judged"]` all judged cells together. `result` is JSON-ready; `logs` are the
+    `RoundLog`s of the runs.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(plan["threads"])
@@ -463,11 +513,11 @@ def round_timing(plan, pair=None, progress=None):
         torch.set_num_threads(before)
     result, *more = [part.outcome() for part in parts]
     judged = [cell for part in (result, *more) for cell in part["cells"] if not cell["not_judged"]]
-    held = predict(tight, parts[0].acceptance, plan["gammas"], parts[0].logs["test"])
+    held = predict(tight, parts[0].acceptance, plan["gammas"], parts[0].test.log)
     extra = {"cost_tight": tight.to_json(), "summary_tight": summary(held), "load_average_after": _load_average()}
-    head = {"schema": RESULT, "plan": plan, "environment": parts[0].logs["test"].environment}
+    head = {"schema": RESULT, "plan": plan, "environment": parts[0].test.log.environment}
     summaries = {"summary_judged": summary(judged)} if judged else {}
-    return head | result | extra | summaries | {"more": more}, [part.logs["test"] for part in parts]
+    return head | result | extra | summaries | {"more": more}, [part.test.log for part in parts]
 
 
 def _tight_cost(plan, pair):
@@ -476,45 +526,44 @@ def _tight_cost(plan, pair):
 
 
 class _Part:
-    """One part of a plan on its way: its acceptance, its two logs, and the cost of its first calibration block."""
+    """One part of a plan on its way: its acceptance, the cost that was measured before all, and its two sides."""
 
     def __init__(self, plan, part, pair, progress):
-        self.plan, self.part, self.pair, self.logs = plan, part, pair, {"calibration": None, "test": None}
+        self.plan, self.part, self.progress = plan, part, progress
         self.setting = Setting(part["rows"], part["temperature"], part["context"])
-        self.shape = {"domains": part["domains"], "drafts": part["drafts"], "new_tokens": plan["new_tokens"]}
-        self.shape |= {"progress": progress, "setting": self.setting}
-        self.acceptance, self.first = measure_acceptance(pair, plan["acceptance_prompts"], **self.shape), None
+        shape = {"domains": part["domains"], "drafts": part["drafts"], "new_tokens": plan["new_tokens"]}
+        shape |= {"setting": self.setting}
+        self.acceptance = measure_acceptance(pair, plan["acceptance_prompts"], progress=progress, **shape)
+        few = min(part["cost_prompts"], max(part["rows"], part["cost_prompts"] // 8))
+        self.first = Cost.from_log(run_rounds(pair, "calibration", few, part["gammas"], progress=progress, **shape))
+        self.calibration = _Side(pair, "calibration", part["cost_prompts"], part["gammas"], log=None, **shape)
+        self.test = _Side(pair, "test", part["run_prompts"], part["gammas"], log=None, **shape)
 
     def turn(self, block):
-        """Run what this block adds; the two sides begin in turns, so that a steady drift hits both alike."""
-        sides = [
-            ("calibration", self.part["cost_prompts"], 1),
-            ("test", self.part["run_prompts"], self.part["repeats"]),
-        ]
-        for which, prompts, repeats in sides if block % 2 else sides[::-1]:
-            whole, rest = divmod(self._so_far(prompts * repeats, block), prompts)
-            for count, times in ((prompts, whole), (rest, whole + 1)):
-                if count and times:
-                    self.logs[which] = run_rounds(self.pair, which, count, self.part["gammas"], repeats=times,
-                                                  log=self.logs[which], **self.shape)  # fmt: skip
-            if self.first is None and which == "calibration":
-                self.first = Cost.from_log(self.logs[which])
+        """Run what this block adds, text by text, all arms of both sides in turns.
 
-    def _so_far(self, jobs, block):
-        """How many jobs are done after this block; a batch waits until its rows are worth filling."""
-        chunk, last = max(1, 2 * (self.setting.rows > 1) * self.setting.rows), self.plan["blocks"]
-        return jobs if block == last else max(jobs * block // last // chunk * chunk, min(chunk, jobs) * (block == 1))
+        In a batch twice as many test prompts as rows come together at least, so that few passes are wasted on others.
+        """
+        part, blocks, rows = self.part, self.plan["blocks"], self.part["rows"]
+        runs = {self.calibration: part["cost_prompts"], self.test: part["run_prompts"] * part["repeats"]}
+        steps = min(blocks, max(1, runs[self.test] // (2 * rows))) if rows > 1 else blocks
+        done = block * steps // blocks
+        jobs = [job for side, every in runs.items() for job in side.jobs(every * done // steps) if job.group]
+        for domain in part["domains"] if jobs else ():
+            run_together([job for job in jobs if job.domain == domain])
+        if self.progress:
+            self.progress(block, blocks, f"{rows} in a pass, T = {part['temperature']:g}, block")
 
     def outcome(self):
         """Return the JSON-ready result of this part."""
-        calibration, log, gammas = self.logs["calibration"], self.logs["test"], self.part["gammas"]
+        calibration, log, gammas = self.calibration.log, self.test.log, self.part["gammas"]
         cost, doubt = Cost.from_log(calibration), Cost.resampled(calibration)
         cells = [
             cell | self.setting.to_json() | {"not_judged": self._why_not(cell)}
             for cell in predict(cost, self.acceptance, gammas, log, doubt)
         ]
         before = predict(self.first, self.acceptance, gammas, log)
-        steps = {which: _by_block(one, self.plan["blocks"]) for which, one in self.logs.items()}
+        logs, parts = {"calibration": calibration, "test": log}, min(8, self.plan["blocks"])
         return self.setting.to_json() | {
             "cost": cost.to_json(),
             "cost_before": self.first.to_json(),
@@ -523,7 +572,7 @@ class _Part:
             "summary": summary(cells),
             "cells_before": before,
             "summary_before": summary(before),
-            "t_decode_by_block_ms": steps,
+            "t_decode_by_block_ms": {which: _by_block(one, parts) for which, one in logs.items()},
             "different_output": calibration.setup["different_output"] + log.setup["different_output"],
             "speculative_requests": sum(request.gamma > 0 for request in calibration.requests + log.requests),
             "disturbed_plain_requests": disturbed(log),

@@ -68,7 +68,8 @@ def test_a_killed_run_loses_the_job_under_way_and_no_more(tiny_pair, tmp_path, t
     kept = [json.loads(line)["requests"] for line in lines.splitlines()][: 2 if torn else 3]
     assert run.to_json()["requests"][: len(sum(kept, []))] == sum(kept, [])
     assert [(r.prompt, r.arm, r.gamma) for r in run.requests] == [
-        (r.prompt, r.arm, r.gamma) for r in measure.measure_run(tiny_pair, 3, repeats=2, domains=["json"], **SHORT).requests
+        (r.prompt, r.arm, r.gamma)
+        for r in measure.measure_run(tiny_pair, 3, repeats=2, domains=["json"], **SHORT).requests
     ]
     assert RoundLog.read(path).requests == run.requests and not journal.exists()
 
@@ -124,16 +125,24 @@ def test_the_whole_plan_gives_one_json_record(tiny_pair):
     assert again.get("summary_judged", {"cells": 0})["cells"] == len(judged)
 
 
-def test_calibration_and_test_take_turns(tiny_pair, monkeypatch):
-    calls, run_rounds = [], measure.run_rounds
+def test_calibration_and_test_run_side_by_side(tiny_pair, monkeypatch):
+    calls, run_together = [], measure.run_together
 
-    def spy(pair, which, prompts, *arguments, repeats, **options):
-        calls.append((which, prompts, repeats))
-        return run_rounds(pair, which, prompts, *arguments, repeats=repeats, **options)
+    def spy(jobs):
+        calls.append([(j.side.log.setup["prompt_set"], j.domain, j.side.setting.rows, j.group, j.repeat) for j in jobs])
+        run_together(jobs)
 
-    monkeypatch.setattr(measure, "run_rounds", spy)
-    measure.round_timing(measure.make_plan(tiny_pair, (0, 1), ("json",), 8, 2, 1, 3, 1, 2), tiny_pair)
-    assert calls == [("calibration", 1, 1), ("test", 1, 1), ("test", 3, 1), ("calibration", 2, 1)]
+    monkeypatch.setattr(measure, "run_together", spy)
+    more = [{"rows": 2, "domains": ["viet"], "cost_prompts": 2, "run_prompts": 2, "repeats": 4}]
+    plan = measure.make_plan(tiny_pair, (0, 1), ("json", "func"), 8, 2, 1, 2, 2, 2, more=more)
+    measure.round_timing(plan, tiny_pair)
+    before = [[("calibration", d, 1, [0], 0)] for d in ("json", "func")] + [[("calibration", "viet", 2, [0, 1], 0)]]
+    alone = [[[("calibration", d, 1, [i], 0), ("test", d, 1, [0], i), ("test", d, 1, [1], i)] for d in ("json", "func")]
+             for i in (0, 1)]  # fmt: skip
+    batched = [
+        [("calibration", "viet", 2, [i], 0), *(("test", "viet", 2, [0, 1], 2 * i + j) for j in (0, 1))] for i in (0, 1)
+    ]
+    assert calls == [*before, *alone[0], batched[0], *alone[1], batched[1]], calls
     with pytest.raises(ValueError, match="blocks = 3 must be from 1 to the smaller number of prompts, 2"):
         measure.make_plan(tiny_pair, cost_prompts=2, run_prompts=3, blocks=3)
     with pytest.raises(ValueError, match=r"more = \['row'\] unknown; a part can set gammas"):
