@@ -17,10 +17,11 @@ from specgain import _checks
 
 
 def survival(conditional):
-    """Return s_1…s_γ, where s_i = Pr(K ≥ i) = a_1·…·a_i: shape as `conditional`, values in [0, 1].
+    """Return s_1…s_γ in [0, 1], with s_i = Pr(K ≥ i) = a_1·…·a_i; shape as given.
 
-    `conditional` holds a_1…a_γ.  Only the definition of conditional probability is used; the positions
-    need not be independent.  Raises ValueError for an a_i outside [0, 1].  Source: {eq}`eq-chain`.
+    `conditional` holds a_1…a_γ.  Only the definition of conditional probability
+    is used: the positions need not be independent.  Raises ValueError for an a_i
+    outside [0, 1].  Source: the chain rule.
 
     >>> survival([0.5, 0.5])
     (0.5, 0.25)
@@ -62,10 +63,10 @@ def _check_survival(s):
 
 
 def committed_length(conditional):
-    """Return E[L] = 1 + Σ_i a_1·…·a_i, the mean tokens a round commits (bonus token included), in [1, γ+1].
+    """Return E[L] = 1 + Σ_i a_1·…·a_i in [1, γ+1]: mean tokens a round commits.
 
-    `conditional` holds a_1…a_γ.  No independence between positions is assumed.  Source: {eq}`eq-length`,
-    the tail sum of K plus one.
+    `conditional` holds a_1…a_γ.  The target's own token is included.  No
+    independence is assumed.  Source: one plus the tail sum of K.
 
     >>> committed_length([0.5, 0.5, 0.5])
     1.875
@@ -74,10 +75,10 @@ def committed_length(conditional):
 
 
 def committed_length_constant(a, gamma):
-    """Return E[L] = (1 − a^(γ+1)) / (1 − a) for one acceptance a at every position; γ + 1 at a = 1.
+    """Return E[L] = (1 − a^(γ+1)) / (1 − a) for one a everywhere; γ + 1 at a = 1.
 
-    Broadcasts over arrays of a and γ.  Stable where 1 − a is tiny.  Source: {eq}`eq-closed`, and
-    Leviathan et al. 2023, equation (1).
+    Broadcasts over arrays of a and γ.  Stable where 1 − a is tiny.
+    Source: Leviathan et al. 2023, equation (1).
 
     >>> round(committed_length_constant(0.8, 4), 4)
     3.3616
@@ -102,7 +103,9 @@ def _closed_form_array(np, a, gamma):
 
 
 def pmf(conditional):
-    """Return Pr(K = k) for k = 0…γ: s_k − s_{k+1}, with s_0 = 1 and s_{γ+1} = 0.  Sums to 1.
+    """Return Pr(K = k) for k = 0…γ: s_k − s_{k+1}, with s_0 = 1 and s_{γ+1} = 0.
+
+    Sums to 1.
 
     >>> pmf([0.5, 0.5])
     (0.5, 0.25, 0.25)

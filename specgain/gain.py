@@ -28,7 +28,9 @@ def speedup(committed_length, t_decode, t_round):
 
 
 def margin(committed_length, t_decode, t_round):
-    """Return M = E[L]·t_D − T_round in seconds: the time one round saves; faster if and only if M > 0.
+    """Return M = E[L]·t_D − T_round in seconds: the time that one round saves.
+
+    Speculative decoding is faster if and only if M > 0.
 
     >>> round(margin(3.3616, 0.010, 0.0144), 6)
     0.019216

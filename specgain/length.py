@@ -11,7 +11,7 @@ from specgain.round_time import Affine, Quadratic
 
 
 def marginal_tokens(acceptance, gamma):
-    """Return E[L] at γ + 1 minus E[L] at γ: the survival s_{γ+1}, which is a^(γ+1) for a constant a.
+    """Return E[L] at γ + 1 minus E[L] at γ: s_{γ+1}, so a^(γ+1) for a constant a.
 
     >>> from specgain.acceptance import Acceptance
     >>> round(marginal_tokens(Acceptance.constant(0.8), 7), 3)
@@ -21,9 +21,9 @@ def marginal_tokens(acceptance, gamma):
 
 
 def step_pays(ledger, gamma):
-    """Return True if S(γ + 1) > S(γ): the marginal tokens per second exceed the present tokens per second.
+    """Return True if S(γ + 1) > S(γ): the next candidate brings more per second.
 
-    In full: s_{γ+1}·T(γ) > E[L]·(T(γ + 1) − T(γ)).  Source: P8, {eq}`eq-step`.
+    In full: s_{γ+1}·T(γ) > E[L]·(T(γ + 1) − T(γ)).  Source: P8.
     """
     gamma = _checks.gamma(gamma)
     t_now, t_next = ledger.round_time(gamma), ledger.round_time(gamma + 1)

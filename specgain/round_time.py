@@ -95,9 +95,9 @@ def _as_curve(name, cost):
 
 
 class RoundTime:
-    """The time of a whole round, T_draft + T_verify + T_other, each a curve γ → seconds or a constant.
+    """The time of a whole round in seconds: T_draft + T_verify + T_other.
 
-    Source: {eq}`eq-round`.
+    Each part is a curve γ → seconds, or a constant.
 
     >>> RoundTime(draft=Affine(0.0, 0.001), verify=0.011, other=0.0005)(4)
     0.0155

@@ -251,7 +251,7 @@ def _tables(rows, nodes):
 
 
 def _best_split(chance, below, after, n):
-    """Return the best entry for n nodes: m of them for a child of this chance, the others for those after it."""
+    """Return the best entry for n nodes: m for a child of this chance, the others after it."""
     options = [(0, 0, 0)]
     for m in range(1, n + 1):
         (tokens, used), (more, others, _) = below[m], after[n - m]

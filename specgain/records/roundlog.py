@@ -113,7 +113,10 @@ class RequestLog:
 
     @property
     def cut(self):
-        """One flag per round: True where EOS or the cap cut it (L < K + 1), which says nothing about the draft."""
+        """One flag per round: True where a stop or the limit cut it (L < K + 1).
+
+        A cut says nothing about the draft.
+        """
         return [c < k + 1 for c, k in zip(self.committed, self.accepted, strict=True)]
 
     @property
