@@ -39,7 +39,7 @@ STYLE = """
 .sg-quiz .OrderQn { background: #3b2a5c; color: #ffffff; }
 .sg-quiz .sg-order { margin: .3rem 0; padding-left: 1.6rem; }
 .sg-quiz .sg-order li { margin: .35rem 0; }
-.sg-quiz .sg-order span { display: inline-block; min-width: 60%; margin-right: .6rem; }
+.sg-quiz .sg-order span { display: inline-block; width: calc(100% - 6.6rem); margin-right: .6rem; }
 .sg-quiz .sg-order button { margin-right: .3rem; }
 .sg-quiz .Answer { grid-template-columns: 1fr; grid-gap: .5rem; margin: .5rem 0; border-radius: .5rem; }
 .sg-quiz :is(.MCButton, .Input-text, button) { background: var(--sg-ground); color: var(--sg-text);
@@ -66,7 +66,8 @@ STYLE = """
 .sg-paper ol { list-style: lower-alpha; }
 @media print {
   .sg-quiz .Quiz { display: none; }
-  .sg-quiz .sg-paper { display: block; break-inside: avoid; }
+  .sg-quiz .sg-paper { display: block; }
+  .sg-paper > :is(p, ol) { break-inside: avoid; break-after: avoid; }
   .sg-paper details::details-content { content-visibility: visible; }
 }
 """

@@ -175,7 +175,7 @@ class Comparison:
         lines += [f"| {what} | {symbol} | {_shown(value, unit)} |" for what, symbol, value, unit in self.table()]
         if self.margin_interval:
             low, high = j["margin_interval_ms"]
-            lines += ["", f"95 % interval of M: {low:.2f} to {high:.2f} ms."]
+            lines += ["", f"95 % interval of M: {_minus(f'{low:.2f}')} to {_minus(f'{high:.2f}')} ms."]
         lines += _side_by_side(j)
         for title, entries in (
             ("Warnings", [f"`{w['code']}` {w['text']}" for w in j["warnings"]]),
@@ -584,5 +584,9 @@ def _ms(seconds):
 def _shown(value, unit):
     if value is None:
         return "not known"
-    text = f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
-    return f"{text} {unit}".strip()
+    text = _minus(f"{value:,}" if isinstance(value, int) else f"{value:.4g}")
+    return f"{text} {unit.removesuffix('s') if value == 1 and unit == 'tokens' else unit}".strip()
+
+
+def _minus(text):
+    return text.replace("-", "−", 1) if text.startswith("-") else text

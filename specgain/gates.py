@@ -220,7 +220,11 @@ def _latency(given, spec, comparison, wanted):
     if wanted:
         text = ", ".join(f"{key} = {value}" for key, value in wanted.items())
         gate.add(
-            "load", len(spec), text, True if spec else None, f"{len(spec)} speculative runs at the target load, {text}"
+            "load",
+            len(spec),
+            text,
+            True if spec else None,
+            f"{len(spec)} speculative run{'s' * (len(spec) != 1)} at the target load, {text}",
         )
     else:
         gate.add("load", None, None, None, "the target load (latency.load), at which the records must be taken")
@@ -330,7 +334,7 @@ def fault_tree(comparison, speedups=(), target=None):
     if loads := cheaper_load(speedups, target):
         low, at = loads
         steps.append(
-            f"faster at {low} concurrent requests ({speedups[low]:.2f}×) and not at {at} "
+            f"faster at {low} concurrent request{'s' * (low != 1)} ({speedups[low]:.2f}×) and not at {at} "
             f"({speedups[at]:.2f}×): speculate by scenario, or let a schedule step down"
         )
     elif len(speedups) < 2 and target is None and steps:

@@ -123,7 +123,7 @@ def test_good_when_idle_only(tmp_path):
             records += runs([path])
     report = gates(records, LIMITS | {"latency": {"load": {"max_concurrency": 4}}})
     assert verdicts(report)["latency"] == "fail"
-    assert any("faster at 1 concurrent requests (1.43×) and not at 4 (0.88×)" in step for step in report.tree)
+    assert any("faster at 1 concurrent request (1.43×) and not at 4 (0.88×)" in step for step in report.tree)
 
 
 def test_thresholds_are_checked(tmp_path):

@@ -112,6 +112,13 @@ def spoil(bank, part, identifier, **changes):
     return copy
 
 
+@pytest.mark.parametrize("path", BANKS, ids=lambda path: path.stem)
+def test_the_place_of_the_right_option_gives_nothing_away(path):
+    asked = [entry["answers"] for entry in quiz.load(path)["questions"] if entry["type"] == "multiple_choice"]
+    places = [next(place for place, answer in enumerate(options) if answer["correct"]) for options in asked]
+    assert len(places) < 5 or max(map(places.count, places)) <= 0.6 * len(places)
+
+
 def answers(bank, identifier, place, **changes):
     """Return a copy of the bank in which one answer of a question has other values."""
     copy = json.loads(json.dumps(bank))
@@ -131,7 +138,7 @@ FAULTS = {
     "two right answers": (lambda b: answers(b, "00-lossless", 0, correct=True), "exactly one correct"),
     "a wrong key": (lambda b: answers(b, "00-pooled", 0, range=[5.3, 5.4]), "the key is 4.3288"),
     "a key in a wrong range": (lambda b: answers(b, "00-pooled", 1, range=[4.0, 5.0]), "marked correct = False"),
-    "a wrong printed number": (lambda b: answers(b, "00-survival", 1, answer="0.657"), "the expression gives 0.646"),
+    "a wrong printed number": (lambda b: answers(b, "00-survival", 3, answer="0.657"), "the expression gives 0.646"),
     "a wrong misconception": (lambda b: answers(b, "00-survival", 2, answer="0.444"), "does not print the value"),
     "an unknown claim": (lambda b: spoil(b, "questions", "00-pooled", claim="chapter 2"), "must be a claim's id"),
     "an unknown objective": (lambda b: spoil(b, "questions", "00-pooled", objective="O11"), "O1 to O10"),
@@ -252,7 +259,9 @@ def test_moodle_gets_every_question_with_full_marks_for_the_right_answer():
     for question in root.iterfind("question"):
         entry = quiz.question(question.findtext("name/text"))
         earned = [float(answer.get("fraction")) for answer in question.iterfind("answer")]
-        assert sum(share for share in earned if share > 0) == pytest.approx(100 * (1 if entry["type"] not in ("order", "string") else sum(e > 0 for e in earned)))
+        assert sum(share for share in earned if share > 0) == pytest.approx(
+            100 * (1 if entry["type"] not in ("order", "string") else sum(e > 0 for e in earned))
+        )
         assert all(answer.findtext("feedback/text") for answer in question.iterfind("answer"))
         if entry["type"] == "numeric":
             key = float(quiz.evaluate(entry["expression"]))
@@ -282,7 +291,9 @@ def qti_items(tmp_path_factory):
     assert quiz.main(["export", "qti", "--out", str(path)]) == 0
     with zipfile.ZipFile(path) as package:
         manifest = ElementTree.fromstring(package.read("imsmanifest.xml"))
-        named = next(f.get("href") for f in manifest.iter() if f.tag.endswith("}file") and "assessment_meta" not in f.get("href"))
+        named = next(
+            f.get("href") for f in manifest.iter() if f.tag.endswith("}file") and "assessment_meta" not in f.get("href")
+        )
         items = ElementTree.fromstring(package.read(named)).iterfind(".//q:item", QTI)
         return {item.get("title"): item for item in items}
 
@@ -295,7 +306,9 @@ def shown_texts(item):
 def full_marks(item):
     """Return the condition of a QTI item under which 100 points are given."""
     rules = item.iterfind(".//q:respcondition", QTI)
-    return next(rule for rule in rules if rule.findtext("q:setvar", namespaces=QTI) == "100").find("q:conditionvar", QTI)
+    return next(rule for rule in rules if rule.findtext("q:setvar", namespaces=QTI) == "100").find(
+        "q:conditionvar", QTI
+    )
 
 
 def test_qti_holds_every_question_word_for_word(qti_items):
@@ -303,8 +316,14 @@ def test_qti_holds_every_question_word_for_word(qti_items):
     assert list(qti_items) == quiz.identifiers()
     for name, item in qti_items.items():
         entry, texts = quiz.question(name), " ".join(shown_texts(item))
-        options = [a["answer"] for a in entry["answers"]] if entry["type"] in ("multiple_choice", "many_choice", "order") else []
-        feedback = [a["feedback"] for a in entry["answers"] if options or a.get("correct") or a.get("type") == "default"]
+        options = (
+            [a["answer"] for a in entry["answers"]]
+            if entry["type"] in ("multiple_choice", "many_choice", "order")
+            else []
+        )
+        feedback = [
+            a["feedback"] for a in entry["answers"] if options or a.get("correct") or a.get("type") == "default"
+        ]
         for text in [entry["question"], entry["read"], entry.get("feedback", ""), *options, *feedback]:
             assert text in texts, (name, text)
 
@@ -329,7 +348,10 @@ def test_qti_gives_full_marks_for_the_right_answer(qti_items):
 
 def test_an_export_that_cannot_be_written_says_why(tmp_path, capsys, monkeypatch):
     assert quiz.main(["export", "json", "--out"]) == 2 and "needs the name of a file" in capsys.readouterr().err
-    assert quiz.main(["export", "json", "--out", str(tmp_path / "no" / "x")]) == 2 and "No such file" in capsys.readouterr().err
+    assert (
+        quiz.main(["export", "json", "--out", str(tmp_path / "no" / "x")]) == 2
+        and "No such file" in capsys.readouterr().err
+    )
     assert quiz.main(["export", "moodle", "00-pooled", "--out", str(tmp_path / "x.xml")]) == 0
     assert (tmp_path / "x.xml").read_text(encoding="utf-8") == quiz.export("moodle", "00-pooled")
     monkeypatch.setitem(sys.modules, "text2qti.quiz", None)
@@ -545,9 +567,9 @@ def test_a_second_copy_on_a_page_has_its_own_element():
 
 def test_the_printed_form_has_question_options_and_answers():
     text = quiz.printed("00-survival", "00-acceptance")
-    assert "   b) 0.647" in text
+    assert "   d) 0.647" in text
     assert text.index("Answers") > text.index("2. Three possible tokens")
-    assert "1. b. Yes" in text and "2. 0.625. Yes" in text
+    assert "1. d. Yes" in text and "2. 0.625. Yes" in text
 
 
 def test_a_terminal_gets_the_printed_form(capsys):
@@ -559,7 +581,9 @@ def test_a_notebook_without_jupyterquiz_shows_the_list(monkeypatch):
     """No traceback where nothing but Jupyter is installed: the questions with folded answers, and what to install."""
     shown = []
     monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=object))
-    monkeypatch.setitem(sys.modules, "IPython.display", types.SimpleNamespace(display=lambda data, raw: shown.append(data)))
+    monkeypatch.setitem(
+        sys.modules, "IPython.display", types.SimpleNamespace(display=lambda data, raw: shown.append(data))
+    )
     monkeypatch.setitem(sys.modules, "jupyterquiz", None)
     quiz.show("00-survival", "drill-round")
     page = shown[0]["text/html"]

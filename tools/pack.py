@@ -7,6 +7,7 @@ folder and as a wheel, and README.txt. The set-up cell of each notebook uses the
 installed; on Colab it unpacks the uploaded zip.
 """
 
+import os
 import shutil
 import subprocess
 import sys
@@ -68,18 +69,23 @@ def contents(folder):
     with zipfile.ZipFile(built) as archive:
         archive.extractall(folder, [name for name in archive.namelist() if name.startswith("specgain/")])
     files = {built.name: built}
-    files |= {path.relative_to(folder).as_posix(): path for path in sorted((folder / "specgain").rglob("*")) if path.is_file()}
+    files |= {
+        path.relative_to(folder).as_posix(): path for path in sorted((folder / "specgain").rglob("*")) if path.is_file()
+    }
     paths = sorted(path for part in PARTS for path in ROOT.glob(part) if path.is_file())
     return files | {path.relative_to(ROOT).as_posix(): path for path in paths}
 
 
 def write(target):
-    """Write the zip and return its path."""
+    """Write the zip and return its path. It appears there whole: two runs at once do not spoil each other's."""
     target.parent.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("README.txt", README)
-        for name, path in contents(Path(folder)).items():
-            archive.write(path, name)
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory(dir=target.parent) as beside:
+        draft = Path(beside) / target.name
+        with zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("README.txt", README)
+            for name, path in contents(Path(folder)).items():
+                archive.write(path, name)
+        os.replace(draft, target)
     return target
 
 

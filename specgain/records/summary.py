@@ -305,7 +305,8 @@ def all_warnings(record):
     if record.tokens_cut:
         record.warn(
             "tokens-cut",
-            f"{record.tokens_cut} accepted tokens were cut off by EOS or an output limit and never delivered",
+            f"{record.tokens_cut} accepted token{'s were' if record.tokens_cut > 1 else ' was'} cut off by EOS or an output limit and "
+            "never delivered",
         )
     without = rounds_without_draft(record)
     both = values["committed_length"], values["committed_length_drafting_rounds"]
