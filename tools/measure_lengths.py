@@ -6,7 +6,8 @@
 
 `run` takes about five minutes; let the machine be idle. It needs the confidence head of tools/train_confidence.py, and
 writes lengths.json beside the plan. With `--name lengths-alone` the same is done for one request at a time, in three
-minutes, and written to lengths-alone.json. What is measured is in specgain/lab/lengths.py.
+minutes, and written to lengths-alone.json; with `--name lengths-block` for a draft that writes its block in one pass, the
+multi-token heads, in eight. What is measured is in specgain/lab/lengths.py.
 """
 
 import argparse
@@ -22,7 +23,12 @@ from specgain.lab.pair import weights_hash
 ALONE = {"rows": (1,), "fixed": (0, 1, 2, 3, 4, 6, 8), "requests": 24, "uniform_requests": 16, "cost_rows": 8, "turn": 64,
          "loads": {"json and func": ("json", "func"), "json and prose": ("json", "prose"), "json": ("json",),
                    "viet": ("viet",)}}  # fmt: skip
-PLANS = {"lengths": {}, "lengths-alone": ALONE}
+BLOCK = {"draft": "multi", "rows": (4, 8, 16), "fixed": (0, 1, 2, 3, 4, 6, 8), "requests": 48, "uniform_requests": 32,
+         "adaptive": ("moving average", "budget", "budget by head"),
+         "loads": {"json and prose": ("json", "prose"), "func and prose": ("func", "prose"),
+                   "json and func": ("json", "func"), "json": ("json",), "func": ("func",), "viet": ("viet",),
+                   "prose": ("prose",)}}  # fmt: skip
+PLANS = {"lengths": {}, "lengths-alone": ALONE, "lengths-block": BLOCK}
 
 
 def main():

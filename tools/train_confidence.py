@@ -2,12 +2,14 @@
 
     python tools/train_confidence.py train judge
 
-A few minutes on two cores. `train` writes one head per draft to specgain/lab/weights, `judge` the record
-notebooks/measurements/cpu-2core/confidence.json: what each draft and its head said of every guess, and whether it was
-right. Steps are counted and seeded. What a head computes is in specgain/lab/confidence.py.
+A few minutes on two cores. `train` writes one head per draft to specgain/lab/weights, for the models and for the
+multi-token heads (`--drafts` names some of them), `judge` the record notebooks/measurements/cpu-2core/confidence.json:
+what each model and its head said of every guess, and whether it was right. Steps are counted and seeded. What a head
+computes is in specgain/lab/confidence.py.
 """
 
 import argparse
+from types import SimpleNamespace
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +17,7 @@ from measure_round_timing import FOLDER, write
 
 from specgain import lab
 from specgain.lab.confidence import load_confidence, log_odds, signs
-from specgain.lab.heads import save_head
+from specgain.lab.heads import BLOCK, save_head
 from specgain.lab.measure import continuations, environment
 from specgain.lab.model import Cache
 from specgain.lab.pair import DRAFTS, WEIGHTS, sha256
@@ -23,6 +25,7 @@ from specgain.lab.sampling import GREEDY, Sampling
 
 SEED, STEPS, INNER, NEW_TOKENS = 2028, 1500, 32, 64
 JUDGED, PROMPTS = ("weak", "strong"), 32  # drafts and prompts per kind of text in the record
+TRAINED = (*DRAFTS, "multi")
 HOW = (GREEDY, Sampling(1.0))
 REPRODUCE = "python tools/train_confidence.py judge"
 
@@ -48,6 +51,31 @@ def along(pair, names, prompts, text, sampling):
     return {name: [torch.cat(column) for column in zip(*parts, strict=True)] for name, parts in found.items()}
 
 
+@torch.inference_mode()
+def ahead(head, prompts, text, sampling):
+    """Return (what it reads, chances (BLOCK,), weights (BLOCK,)) of the multi-token heads, all along `text`.
+
+    The chances are those of `along`, one per place of the draft. A place weighs as much as it is likely to count: the
+    chance that all guesses before it are accepted.
+    """
+    found, target = [], head.target
+    for rows, own in zip(prompts.split(64), text.split(64), strict=True):
+        whole, first = torch.cat((rows, own), dim=1), rows.shape[1]
+        x, _ = target.hidden(whole, Cache(target, *whole.shape))
+        said = target.logits(x).view(*whole.shape, -1)
+        slots = torch.arange(first - 2, whole.shape[1] - BLOCK)  # the entry of slot s stands before token s + 2
+        row, slot = torch.cartesian_prod(torch.arange(len(whole)), slots).T
+        entries = head._entries(SimpleNamespace(tokens=whole), row, slot)
+        drafted = head._outputs(entries, row, BLOCK).view(len(row), BLOCK, -1)
+        chances = torch.stack([
+            torch.minimum(sampling.probs(target.logits(drafted[:, k])), sampling.probs(said[row, slot + 1 + k])).sum(dim=1)
+            for k in range(BLOCK)
+        ], dim=1)  # fmt: skip
+        weights = torch.cat((torch.ones(len(row), 1), chances.cumprod(dim=1)[:, :-1]), dim=1)
+        found.append((F.rms_norm(entries, entries.shape[1:]), chances, weights))
+    return [torch.cat(column) for column in zip(*found, strict=True)]
+
+
 def outputs(model, fed, own):
     """Return (last output, logits) of a model where it says the tokens of `own`, row after row."""
     x, _ = model.hidden(fed, Cache(model, *fed.shape))
@@ -63,17 +91,20 @@ def texts(pair, prompt_set, sampling, count=None):
 
 
 def train(name, sets):
-    """Return the weights of the draft's head after STEPS steps of Adam on [(what it reads, chance)], one per way."""
-    width, rng = sets[0][0].shape[1], torch.Generator().manual_seed(SEED)
+    """Return the weights of the draft's head after STEPS steps of Adam on [(what it reads, chances, weights)], one per way."""
+    (seen, chances, _), rng = sets[0], torch.Generator().manual_seed(SEED)
+    width, places = seen.shape[1], chances.shape[1]
     weights = {"inner": torch.randn(INNER, width, generator=rng) / width**0.5, "inner_bias": torch.zeros(INNER),
-               "outer": torch.zeros(2, INNER), "outer_bias": torch.zeros(2)}  # fmt: skip
+               "outer": torch.zeros(2 * places, INNER), "outer_bias": torch.zeros(2 * places)}  # fmt: skip
     parameters = [w.requires_grad_() for w in weights.values()]
     adam = torch.optim.AdamW(parameters, lr=3e-3, weight_decay=0.05)
     for step in range(STEPS):
         losses = []
-        for column, (seen, chance) in enumerate(sets):
+        for way, (seen, chances, counts) in enumerate(sets):
             rows = torch.randint(len(seen), (512,), generator=rng)
-            losses.append(F.binary_cross_entropy_with_logits(log_odds(weights, seen[rows])[:, column], chance[rows]))
+            odds = log_odds(weights, seen[rows]).unflatten(1, (2, places))[:, way]
+            loss = F.binary_cross_entropy_with_logits(odds, chances[rows], counts[rows], reduction="sum")
+            losses.append(loss / counts[rows].sum())
         adam.param_groups[0]["lr"] = 3e-3 * (1 - step / STEPS)
         adam.zero_grad()
         sum(losses).backward()
@@ -104,21 +135,32 @@ def record(pair):
             "environment": environment(pair), "setup": setup, "drafts": drafts}  # fmt: skip
 
 
+def lessons(pair, names):
+    """Return {draft: [(what its head reads, chances, weights) per way of decoding]} on the calibration prompts."""
+    found, models = {name: [] for name in names}, [name for name in names if name in DRAFTS]
+    for how in HOW:
+        told = texts(pair, "calibration", how)
+        for name, (seen, chance, _) in along(pair, models, *told, how).items() if models else ():
+            found[name].append((seen, chance[:, None], torch.ones(len(seen), 1)))
+        for name in set(names) - set(models):
+            found[name].append(ahead(pair.drafts[name], *told, how))
+    return found
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stages", nargs="+", choices=["train", "judge"])
-    stages = parser.parse_args().stages
+    parser.add_argument("--drafts", nargs="+", choices=TRAINED, default=TRAINED, help="whose heads to train")
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    pair = lab.load_pair(DRAFTS)
-    if "train" in stages:
-        both = [along(pair, DRAFTS, *texts(pair, "calibration", how), how) for how in HOW]
-        for name in DRAFTS:
+    pair = lab.load_pair(TRAINED)
+    if "train" in arguments.stages:
+        for name, sets in lessons(pair, arguments.drafts).items():
+            draft = WEIGHTS / f"{'draft' if name in DRAFTS else 'head'}-{name}.safetensors"
             facts = {"kind": "confidence", "steps": str(STEPS), "seed": str(SEED), "licence": "MIT",
-                     "script": "tools/train_confidence.py", "draft_sha256": sha256(WEIGHTS / f"draft-{name}.safetensors")}  # fmt: skip
-            save_head(
-                WEIGHTS / f"head-confidence-{name}.safetensors", train(name, [one[name][:2] for one in both]), facts
-            )
-    if "judge" in stages:
+                     "script": "tools/train_confidence.py", "draft_sha256": sha256(draft)}  # fmt: skip
+            save_head(WEIGHTS / f"head-confidence-{name}.safetensors", train(name, sets), facts)
+    if "judge" in arguments.stages:
         write(FOLDER / "confidence.json", record(pair))
 
 

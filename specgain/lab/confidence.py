@@ -1,7 +1,8 @@
-"""A confidence head: from what a draft has just computed, the chance that its guess is accepted if all before it are.
+"""Confidence heads: the chance that a draft's guess is accepted if all before it are, from what is computed already.
 
-Two small layers over the draft's last output and how peaked its distribution is. `tools/train_confidence.py` trains one
-per draft; `ModelDraft(model, stop=rule, confidence=head)` uses it.
+Two small layers. For a model they read its last output and how peaked its distribution is, guess by guess; for a head
+that drafts in one pass, the entry from which it will write all of its guesses. `tools/train_confidence.py` trains one
+per draft; `ModelDraft(model, stop=rule, confidence=head)` and `OnePass.budgeted` use it.
 """
 
 from pathlib import Path
@@ -10,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from specgain.lab.model import WeightsError
-from specgain.lab.pair import WEIGHTS, sha256
+from specgain.lab.pair import DRAFTS, WEIGHTS, sha256
 from specgain.lab.tensors import read_tensors
 
 
@@ -29,6 +30,22 @@ class ConfidenceHead:
         return log_odds(self.weights, signs(x, logits))[:, 0 if greedy else 1].sigmoid()
 
 
+class SurvivalHead:
+    """`head(x, greedy)` returns the survivals (rows, places) of what a one-pass draft will write after its entries `x`.
+
+    `x` (rows, width) holds committed text alone, and no guess is drawn yet: whatever is decided by the survivals looks
+    at no guess.
+    """
+
+    def __init__(self, weights):
+        self.weights = weights
+
+    @torch.inference_mode()
+    def __call__(self, x, greedy):
+        odds = log_odds(self.weights, F.rms_norm(x, (x.shape[-1],))).unflatten(1, (2, -1))
+        return odds[:, 0 if greedy else 1].sigmoid().cumprod(dim=1)
+
+
 def signs(x, logits):
     """Return what a head reads (rows, width + 2): the output at unit scale, the log of the top probability, the lead."""
     top = logits.topk(2, dim=-1).values
@@ -37,18 +54,22 @@ def signs(x, logits):
 
 
 def log_odds(weights, seen):
-    """Return the log-odds of acceptance (rows, 2): greedy, and sampled at temperature 1."""
+    """Return the log-odds of acceptance (rows, 2 · places), one place for a model: greedy, then at temperature 1."""
     inner = F.silu(F.linear(seen, weights["inner"], weights["inner_bias"]))
     return F.linear(inner, weights["outer"], weights["outer_bias"])
 
 
 def load_confidence(draft, folder=WEIGHTS, dtype=torch.float32, device="cpu"):
-    """Return the `ConfidenceHead` of the committed draft of this name; WeightsError if it belongs to other weights."""
+    """Return the `ConfidenceHead` of a committed draft, the `SurvivalHead` of a one-pass head, by its name.
+
+    WeightsError if it belongs to other weights.
+    """
     path = Path(folder) / f"head-confidence-{draft}.safetensors"
     if not path.is_file():
         raise FileNotFoundError(f"{path.name} does not exist; train it with tools/train_confidence.py")
     weights, metadata = read_tensors(path)
-    for whose, name in (("target", "target"), ("draft", f"draft-{draft}")):
+    kind, file = (ConfidenceHead, f"draft-{draft}") if draft in DRAFTS else (SurvivalHead, f"head-{draft}")
+    for whose, name in (("target", "target"), ("draft", file)):
         if metadata.get(f"{whose}_sha256") != sha256(Path(folder) / f"{name}.safetensors"):
             raise WeightsError(f"{path.name} was trained on another {whose} than the one in {Path(folder).name}")
-    return ConfidenceHead({name: w.to(device, dtype) for name, w in weights.items()})
+    return kind({name: w.to(device, dtype) for name, w in weights.items()})

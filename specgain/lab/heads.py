@@ -12,7 +12,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from specgain.lab.loop import Proposal, spread
+from specgain.control import cut_lengths
+from specgain.lab.loop import Proposal, private, spread
 from specgain.lab.model import Cache, Config, Model, WeightsError
 from specgain.lab.pair import WEIGHTS, sha256
 from specgain.lab.sampling import GREEDY
@@ -123,22 +124,53 @@ class EagleHead(Head):
         return Proposal(tokens, wanted, None if probs[0] is None else torch.stack(probs, dim=1))
 
 
-class _OnePass(Head):
-    """Heads that draft all tokens at once; at most BLOCK."""
+class OnePass(Head):
+    """Heads that draft all tokens at once; at most BLOCK. The rows may share a budget: see `budgeted`."""
+
+    confidence = t_step = None
+
+    def budgeted(self, confidence, t_step):
+        """Return a private copy that gives each step's positions to the likeliest candidates of all rows (`cut_lengths`).
+
+        `confidence(x, greedy)` foretells the survivals (rows, BLOCK) from the entries, as `SurvivalHead` does;
+        `t_step(positions)` is the time of a step in seconds. The loop's γ is then the most that a row may get. All is
+        decided before a candidate is drawn, so the output keeps its law.
+        """
+        own = private(self)
+        own.confidence, own.t_step = confidence, t_step
+        return own
 
     @torch.inference_mode()
     def propose(self, batch, wanted, sampling, rng):
-        """Return the `Proposal` of `wanted[row]` tokens, at most BLOCK, from one pass."""
+        """Return the `Proposal` of `wanted[row]` tokens, at most BLOCK, from one pass; fewer under a budget."""
         sampling, wanted = sampling if self.sample else GREEDY, [min(w, BLOCK) for w in wanted]
+        last = self._known(batch, wanted)
+        if self.confidence is not None:
+            last, wanted = self._shared(last, wanted, len(batch.active), sampling.greedy)
         n, rows = max(wanted), [r for r, w in enumerate(wanted) if w]
-        x = self._outputs(self._known(batch, wanted), rows, n)  # (rows · n, width)
-        chosen, q = sampling.choose(self.model.logits(x), rng)
         tokens = torch.zeros(len(wanted), n, dtype=torch.long)
-        tokens[rows] = chosen.view(len(rows), n).cpu()
-        return Proposal(tokens, wanted, q if q is None else spread(q.view(len(rows), n, -1), rows, len(wanted)))
+        if not rows:
+            return Proposal(tokens, wanted)
+        i, columns = (torch.arange(n) < torch.tensor([wanted[r] for r in rows])[:, None]).nonzero(as_tuple=True)
+        x = self._outputs(last, rows, n)[i * n + columns]  # of (rows · n, width), those that are there
+        chosen, q = sampling.choose(self.model.logits(x), rng)
+        where = torch.tensor(rows)[i], columns
+        tokens[where] = chosen.cpu()
+        probs = None if q is None else q.new_zeros(*tokens.shape, q.shape[-1]).index_put_(where, q)
+        return Proposal(tokens, wanted, probs)
+
+    def _shared(self, last, wanted, batch_size, greedy):
+        """Return (the entries of the rows that draft, the candidates that each row gets of the budget)."""
+        rows = [r for r, w in enumerate(wanted) if w]
+        foretold = self.confidence(last, greedy).tolist()
+        survivals = [row[: wanted[r]] for r, row in zip(rows, foretold, strict=True)]
+        widths = [0] * len(wanted)
+        for r, length in zip(rows, cut_lengths(survivals, self.t_step, batch_size), strict=True):
+            widths[r] = length
+        return last[[i for i, r in enumerate(rows) if widths[r]]], widths
 
 
-class MultiHead(_OnePass):
+class MultiHead(OnePass):
     """A small residual matrix for each place of the draft, all reading the last entry."""
 
     def _read(self, batch, feed):
@@ -153,7 +185,7 @@ class MultiHead(_OnePass):
         return (last[:, None] + moved).flatten(0, 1)
 
 
-class BlockHead(_OnePass):
+class BlockHead(OnePass):
     """Layers in which the places of the draft look at all entries and at each other, in one pass."""
 
     def _read(self, batch, feed):

@@ -13,7 +13,8 @@ import torch
 from specgain import calibration, gain
 from specgain.control import Budget, Controller, Fixed, MovingAverage, StepRule, StopRule
 from specgain.lab.confidence import load_confidence
-from specgain.lab.loop import ModelDraft, generate, in_turns, stepwise
+from specgain.lab.heads import OnePass
+from specgain.lab.loop import ModelDraft, generate, in_turns, private, stepwise
 from specgain.lab.measure import environment, first_difference, no_garbage_collection
 from specgain.lab.pair import DOMAINS, load_pair
 from specgain.lab.recorded import recorded
@@ -45,7 +46,10 @@ def make_plan(weights, draft="weak", rows=(4, 8), fixed=(0, 1, 2, 3, 4, 6), adap
 
 @dataclass(frozen=True)
 class StepCost:
-    """Seconds of a step of `rows` requests: `plain`, or base + depth · per_pass + positions · per_position if it drafts."""
+    """Seconds of a step of `rows` requests: `plain`, or base + depth · per_pass + positions · per_position if it drafts.
+
+    A draft that writes in one pass has no depth: its pass is in the base, and `per_pass` is 0.
+    """
 
     rows: int
     plain: float
@@ -62,14 +66,16 @@ class StepCost:
         return self.step(gamma, self.rows * (gamma + 1))
 
     @classmethod
-    def fit(cls, rounds, rows):
+    def fit(cls, rounds, rows, one_pass=False):
         """Return the cost that fits these `loop.Round`s best in least squares; rounds of fewer requests do not count."""
         full = [r for r in rounds if len(r.requests) == rows]
         drafting = [r for r in full if any(r.drafted)]
-        seen = np.array([(1, max(r.drafted), rows + sum(r.drafted)) for r in drafting])
+        seen = np.array([(1, 0 if one_pass else max(r.drafted), rows + sum(r.drafted)) for r in drafting])
         seconds = np.array([r.time for r in drafting])
-        found = np.linalg.lstsq(seen, seconds, rcond=None)[0]
-        if rows == 1 or found[2] < 0:  # a row alone has one position per pass, which then stand for both
+        found = np.linalg.lstsq(seen, seconds, rcond=None)[0]  # a column of zeros gets 0
+        if (
+            rows == 1 and not one_pass or found[2] < 0
+        ):  # a row alone has one position per pass, which then stand for both
             found = [*np.linalg.lstsq(seen[:, :2], seconds, rcond=None)[0], 0.0]
         return cls(rows, float(np.mean([r.time for r in full if not any(r.drafted)])), *map(float, found))
 
@@ -91,29 +97,32 @@ def measure_cost(pair, plan, rows):
         pair, "calibration", sorted({d for of in plan["loads"].values() for d in of}), plan["cost_rows"] * rows
     )
     lengths = [*map(Fixed, plan["fixed"]), *(Varied(max(plan["fixed"]), seed) for seed in (1, 2))]
-    model = pair.drafts[plan["draft"]].model
-    runs = _in_turns(pair, prompts, [(one, ModelDraft(model)) for one in lengths], plan, rows)
-    return StepCost.fit([r for run in runs for r in run.rounds], rows)
+    draft = pair.drafts[plan["draft"]]
+    runs = _in_turns(pair, prompts, [(one, private(draft)) for one in lengths], plan, rows)
+    return StepCost.fit([r for run in runs for r in run.rounds], rows, isinstance(draft, OnePass))
 
 
 # --- the arms ------------------------------------------------------------------------------------------------------
 
 
 def make_arms(pair, plan, cost):
-    """Return {name: (controller, draft)}, all of them fresh."""
-    model, longest = pair.drafts[plan["draft"]].model, max(plan["fixed"])
-    arms = {f"γ = {g}": (Fixed(g), ModelDraft(model)) for g in plan["fixed"]}
+    """Return {name: (controller, draft)}, all of them fresh; γ = 0 is plain decoding, without a draft."""
+    draft, longest = pair.drafts[plan["draft"]], max(plan["fixed"])
+    arms = {f"γ = {g}": (Fixed(g), private(draft)) if g else (0, None) for g in plan["fixed"]}
     for name in plan["adaptive"]:
-        if name.startswith("stop by"):
+        if name == "budget by head":
+            head = load_confidence(plan["draft"], pair.folder)
+            arms[name] = Fixed(longest), draft.budgeted(head, lambda positions: cost.step(1, positions))
+        elif name.startswith("stop by"):
             chance, head = (
                 (float, load_confidence(plan["draft"], pair.folder)) if "head" in name else (calibrated(plan), None)
             )
             rule = StopRule(cost.round, longest, chance)
-            arms[name] = rule, ModelDraft(model, stop=rule, confidence=head)
+            arms[name] = rule, ModelDraft(draft.model, stop=rule, confidence=head)
         else:
             make = {"moving average": lambda: MovingAverage(longest), "budget": lambda: Budget(cost.step, longest),
                     "step rule": lambda: StepRule(cost.round, range(longest + 1))}  # fmt: skip
-            arms[name] = make[name](), ModelDraft(model)
+            arms[name] = make[name](), private(draft)
     return arms
 
 
@@ -132,9 +141,17 @@ def _prompts(pair, which, domains, count):
 
 def _in_turns(pair, prompts, arms, plan, rows):
     """Return the `Run` of every (controller, draft) on these prompts."""
-    loops = [stepwise(pair.target, prompts, plan["new_tokens"], draft, lengths, rows=rows) for lengths, draft in arms]
+    loops = [
+        stepwise(_target(pair, draft), prompts, plan["new_tokens"], draft, lengths, rows=rows)
+        for lengths, draft in arms
+    ]
     with no_garbage_collection():
         return in_turns(loops, plan["turn"] * rows)
+
+
+def _target(pair, draft):
+    """Return the target that this draft goes with: a head brings the one that keeps its features."""
+    return getattr(draft, "target", pair.target)
 
 
 # --- the run -------------------------------------------------------------------------------------------------------
@@ -172,7 +189,7 @@ def _warm_up(pair, plan):
     """Run every arm for a moment, so that none pays for the first call of anything."""
     prompts = _prompts(pair, "calibration", DOMAINS[:2], 4)
     for controller, draft in make_arms(pair, plan, StepCost(4, 1.0, 1.0, 0.1, 0.01)).values():
-        generate(pair.target, prompts, 16, draft, controller)
+        generate(_target(pair, draft), prompts, 16, draft, controller)
 
 
 def _measure_load(pair, plan, cost, load):

@@ -2,12 +2,14 @@
 
 import shutil
 
+import numpy as np
 import pytest
 import torch
 
 from specgain.calibration import brier_score, calibration_error, isotonic
 from specgain.control import StopRule
 from specgain.lab.confidence import ConfidenceHead, load_confidence, log_odds, signs
+from specgain.lab.heads import BLOCK
 from specgain.lab.loop import ModelDraft, generate
 from specgain.lab.measure import continuations
 from specgain.lab.model import Cache, WeightsError
@@ -70,6 +72,31 @@ def test_a_head_of_other_weights_is_refused(tmp_path):
         load_confidence("weak", tmp_path)
     with pytest.raises(FileNotFoundError, match="train_confidence"):
         load_confidence("strong", tmp_path)
+
+
+@pytest.mark.claims("C3.4")
+@pytest.mark.parametrize("sampling", [GREEDY, Sampling(1.0)])
+def test_what_the_survival_head_foretells_comes_true_on_prompts_that_it_has_not_seen(sampling):
+    """Over the rounds of some test prompts: as many tokens as it said, and far more behind its high survivals."""
+    assert (WEIGHTS / "head-confidence-multi.safetensors").stat().st_size < 16_000
+    pair, told, rounds = load_pair(["multi"]), [], []
+    head, judge = pair.drafts["multi"], load_confidence("multi")
+
+    def listen(x, greedy):
+        told.append(judge(x, greedy))
+        return torch.ones_like(told[-1])
+
+    prompts = [row.tolist() for domain in DOMAINS for row in pair.prompts("test")[domain][:12]]
+    all_of_them = head.budgeted(listen, lambda positions: 1.0)
+    run = generate(all_of_them.target, prompts, 48, all_of_them, BLOCK, sampling=sampling)
+    for foretold, r in zip(told, run.rounds, strict=False):
+        drafting = [i for i, d in enumerate(r.drafted) if d]
+        rounds += [(s[:d].sum().item(), k) for s, d, k in zip(
+            foretold, (r.drafted[i] for i in drafting), (r.accepted[i] for i in drafting), strict=True)]  # fmt: skip
+    said, came = np.array(rounds).T
+    assert came.mean() == pytest.approx(said.mean(), rel=0.08) and len(rounds) > 1000
+    assert np.corrcoef(said, came)[0, 1] > 0.5
+    assert (told[0][:, 1:] <= told[0][:, :-1]).all() and told[0].shape == (len(prompts), BLOCK)
 
 
 # --- the record ----------------------------------------------------------------------------------------------------

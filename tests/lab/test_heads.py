@@ -69,6 +69,29 @@ def test_sampling_runs_and_repeats(pair):
     assert [o.tokens for o in runs[0].outputs] == [o.tokens for o in runs[1].outputs]
 
 
+@pytest.mark.claims("C3.4")
+@pytest.mark.parametrize("kind", ["multi", "block"])
+def test_rows_share_a_budget_and_the_text_stays_as_it_is(target_weights, kind):
+    """The best survivals of all rows get the positions; a row that gets none still commits its token."""
+    target = Tapped(Model(CONFIG, target_weights, torch.float64))
+    head, asked = KINDS[kind](kind, head_weights(kind, 5, target_weights), target), []
+
+    def confidence(x, greedy):
+        asked.append((len(x), greedy))
+        return x[:, :BLOCK].abs().clamp(max=1).cumprod(dim=1)
+
+    shared = head.budgeted(confidence, lambda positions: 12 + positions)
+    assert head.confidence is None and shared.target is not target  # the head itself keeps to the loop's lengths
+    plain = [o.tokens for o in generate(target, PROMPTS, 24).outputs]
+    run = generate(shared.target, PROMPTS, 24, shared, 6, rows=3)
+    assert [o.tokens for o in run.outputs] == plain
+    assert len({d for r in run.rounds for d in r.drafted}) > 3 and any(len(set(r.drafted)) > 1 for r in run.rounds)
+    assert all(greedy and rows <= 3 for rows, greedy in asked)
+    never = head.budgeted(confidence, lambda positions: positions**9)  # no candidate is worth that
+    run = generate(never.target, PROMPTS, 24, never, 6)
+    assert [o.tokens for o in run.outputs] == plain and not any(any(r.drafted) for r in run.rounds)
+
+
 def test_a_longer_draft_than_the_block_is_cut_to_it(target_weights):
     target = Tapped(Model(CONFIG, target_weights, torch.float64))
     head = KINDS["multi"]("multi", head_weights("multi", 5, target_weights), target)

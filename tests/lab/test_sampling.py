@@ -27,8 +27,9 @@ from specgain import verification
 from specgain.control import Controller, StopRule
 from specgain.lab import measure, sampling
 from specgain.lab.drafts import Bigram, Lookup, Suffix
+from specgain.lab.heads import BLOCK, KINDS, Tapped
 from specgain.lab.loop import ModelDraft, generate
-from specgain.lab.model import Cache
+from specgain.lab.model import Cache, Config, Model
 from specgain.lab.pair import load_pair
 from specgain.lab.prediction import rounds_of, strings_of
 from specgain.lab.sampling import GREEDY, Sampling, judge, verify_sampled
@@ -114,7 +115,7 @@ def enumerate_rounds(patch, widths, greedy_draft, rule="token"):
     ):
         if width < 0:
             continue
-        assert committed[:k].tolist() == list(path[:k]) and committed[k] == np.argmax(rest)
+        assert committed[:k] == list(path[:k]) and committed[k] == np.argmax(rest)
         total = sum(map(Fraction, rest))
         for token, mass in enumerate(rest):
             if mass:
@@ -412,6 +413,22 @@ def test_a_draft_that_stops_itself_has_many_lengths_and_one_that_peeks_is_caught
     assert {d for r in run.rounds for d in r.drafted} == {0, 1, 2, 3}
     values = p_values(target, Peeks(model), 1, {}, HOT, repeats=4, requests=3000)
     assert stats.kstest(values, "uniform").pvalue < 1e-6, values
+
+
+@pytest.mark.claims("C3.4")
+@pytest.mark.parametrize("how", [HOT, NUCLEUS_BLOCK])
+def test_a_one_pass_draft_whose_rows_share_a_budget_is_exact(make_weights, how):
+    """What it foretells depends on the committed text, so rows get unequal lengths, in some rounds none."""
+    config, rng = Config(SMALL, 32, 4, 48, 8, context=128), torch.Generator().manual_seed(2)
+    target = Tapped(Model(config, make_weights(config, 0), torch.float64))
+    weights = {"join": torch.cat((torch.eye(32), 0.05 * torch.randn(32, 32, generator=rng)), dim=1),
+               "heads": 0.1 * torch.randn(BLOCK * 32, 32, generator=rng)}  # fmt: skip
+    foretold = lambda x, greedy: x[:, :BLOCK].sigmoid().cumprod(dim=1)  # noqa: E731
+    head = KINDS["multi"]("multi", weights, target).budgeted(foretold, lambda positions: 40 + positions)
+    run = generate(head.target, [PROMPT] * 80, TOKENS, head, 3, sampling=how, rows=20)
+    assert {d for r in run.rounds for d in r.drafted} >= {0, 1, 2} and any(len(set(r.drafted)) > 1 for r in run.rounds)
+    values = p_values(head.target, head, 3, {"rows": 60}, how, repeats=10)
+    assert stats.kstest(values, "uniform").pvalue > 0.001, values
 
 
 @pytest.mark.parametrize("how", [Sampling(1.0), Sampling(1.0, verification="block")])
