@@ -12,6 +12,8 @@
 9. A page says what it is about to search engines and to whoever gets its link; with a real address there is a sitemap.
 10. The quizzes of a page share one copy of their script.
 11. Works of one author and year are told apart by a letter, in the text as in the list.
+12. A change of a style or a script reaches a book that is built already.
+13. The link in a solution's title does not begin with a blank.
 """
 
 import hashlib
@@ -129,6 +131,24 @@ def add_facts(app, doctree):
         title.parent.insert(title.parent.index(title) + 1, line)
 
 
+MINUS = re.compile(r"(?<![^\s(=:|])-(?=\.?\d)")  # a hyphen that stands for the sign of a number
+ALIGNED = re.compile(r"\S {2,}\S")  # columns, which must not be broken
+CODE = re.compile(r"^\s*[\[{]|^\$ | --\w", re.MULTILINE)  # JSON and command lines keep their characters
+
+
+def set_outputs(app, doctree):
+    """Set what cells print and return as text: a real minus before numbers, and sentences that may break on a phone."""
+    outputs = [node for node in doctree.findall(nodes.container) if node.get("nb_element") == "cell_code_output"]
+    for block in [block for output in outputs for block in output.findall(nodes.literal_block)]:
+        text = MINUS.sub("−", block.astext())
+        if "stream" in block["classes"] and not CODE.search(text):
+            block.rawsource, block[:] = text, [nodes.Text(text)]
+            block["classes"] += [] if ALIGNED.search(text) else ["sg-sentences"]
+    for text in [text for output in outputs for text in output.findall(nodes.Text)]:
+        if isinstance(text.parent, nodes.paragraph | nodes.strong | nodes.emphasis):
+            text.parent.replace(text, nodes.Text(MINUS.sub("−", text)))
+
+
 # --- 4. MathJax --------------------------------------------------------------------------------
 
 
@@ -225,7 +245,10 @@ def list_modules(app, docname, source):
 
 def _modules(packages):
     names = [name for package in packages for name in modules_of(package)]
-    texts = [AUTOMODULE.format(marks="##" if name in packages or packages == ["specgain"] else "###", name=name) for name in names]
+    texts = [
+        AUTOMODULE.format(marks="##" if name in packages or packages == ["specgain"] else "###", name=name)
+        for name in names
+    ]
     return "\n".join(texts)
 
 
@@ -241,13 +264,18 @@ def plain_docstring(app, what, name, obj, options, lines):
     lines[:] = "\n\n".join(map(_block, blocks)).split("\n") + [""]
 
 
+ESCAPED = re.compile(r"(?<![\w*])(\*\w+\*)(?![\w*])|([\\*_|])")  # *word* stays: it is stressed
+
+
 def _block(block):
     if block.lstrip().startswith(">>>"):
         return block
     if block.startswith(" "):
         return "::\n\n" + block
     parts = re.split(r"(\{eq\}`[^`]+`|`[^`]+`)", block)
-    text = "".join(_mark(part) if number % 2 else re.sub(r"([\\*_|])", r"\\\1", part) for number, part in enumerate(parts))
+    text = "".join(
+        _mark(part) if number % 2 else ESCAPED.sub(lambda m: m[1] or "\\" + m[2], part) for number, part in enumerate(parts)
+    )
     lines, in_list = [], False
     for line in text.split("\n"):
         begins = re.match(r"(- |\d+\. )", line)
@@ -317,9 +345,27 @@ def lettered_year(children, data):
     return Text(data["entry"].fields.get("year", "n.d.") + (letter[1] if letter else ""))
 
 
+# --- 12. styles and scripts -----------------------------------------------------------------------------------------------------
+
+
+def static_key(folder=ROOT / "book" / "_static"):
+    """Return a short hash of the files that pages link to (styles, scripts, fonts)."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return hashlib.sha256(b"".join(path.name.encode() + path.read_bytes() for path in files)).hexdigest()[:16]
+
+
+# --- 13. titles of solutions ----------------------------------------------------------------------------------------------------
+
+
+def blank_before_link(app, pagename, templatename, context, doctree):
+    """Move the blank between "Solution to" and its exercise out of the link, where it would be underlined."""
+    context["body"] = re.sub(r'(Solution to)(<a class="reference internal" [^>]*>) ', r"\1 \2", context.get("body", ""))
+
+
 def setup(app):
     basic_author_year.year = lettered_year  # its own `year` leaves out the letter, so that six works look like one
     app.add_config_value("specgain_content_key", "", "env")  # a new key makes Sphinx read every page again
+    app.add_config_value("specgain_static_key", static_key(), "html")  # a new key makes Sphinx write every page again
     app.add_directive("used-in", UsedIn)
     app.connect("config-inited", set_cache)
     app.connect("config-inited", set_addresses)
@@ -327,9 +373,11 @@ def setup(app):
     app.connect("autodoc-skip-member", own_members_only)
     app.connect("autodoc-process-docstring", plain_docstring)
     app.connect("doctree-read", add_facts)
+    app.connect("doctree-read", set_outputs)
     app.connect("html-page-context", offer_twin)
     app.connect("html-page-context", list_the_works)
     app.connect("html-page-context", describe_page)
+    app.connect("html-page-context", blank_before_link)
     app.connect("html-page-context", share_engine)
     app.connect("build-finished", copy_mathjax)
     app.connect("build-finished", copy_twins, priority=900)

@@ -20,11 +20,29 @@
     }
   }
 
+  /* ... nor between a number and its unit, nor around the equals sign of a short equation. */
+  const UNIT = /(\d) (?=(?:%|[GM]i?B|µs|ms|s|W)(?!\w))/g;
+  const EQUALS = /(?<=(?:^|[\s(,])[\p{L}\[\]]{1,4}) = (?=[\d−])/gu;
+  function joinUnits() {
+    const texts = document.createTreeWalker(document.querySelector(".bd-article") || document.body, NodeFilter.SHOW_TEXT);
+    for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+      const joined = text.data.replace(UNIT, "$1\u00a0").replace(EQUALS, "\u00a0=\u00a0");
+      if (joined !== text.data && !text.parentElement.closest("pre, code, script, style, svg, .math")) text.data = joined;
+    }
+  }
+
   /* Let the long names of a table break behind their joints, such as in vllm:spec_decode_num_drafts. */
   function markJoints() {
     for (const code of document.querySelectorAll(".bd-article table :is(code:not(:has(.pre)), code .pre)"))
       if (!code.children.length)
         code.replaceChildren(...code.textContent.split(/(?<=[_:\/.])(?=\w)/).flatMap((part) => [part, document.createElement("wbr")]));
+  }
+
+  /* A table that becomes cards on a phone needs its heads before its entries; those of PageTable have them already. */
+  function labelCards() {
+    for (const table of document.querySelectorAll(".bd-article table.sg-cards:not(.sg-table)"))
+      for (const row of table.tBodies[0].rows)
+        [...row.cells].forEach((cell, column) => (cell.dataset.label = table.tHead.rows[0].cells[column].textContent.trim()));
   }
 
   function textOf(node) {
@@ -99,7 +117,9 @@
   window.addEventListener("DOMContentLoaded", () => {
     document.querySelectorAll("table.sg-sortable").forEach(makeSortable);
     keepTogether();
+    joinUnits();
     markJoints();
+    labelCards();
   });
   window.addEventListener("load", whenLoaded);
   window.addEventListener("resize", fitAll);

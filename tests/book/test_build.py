@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import nbformat
 import pytest
 from bs4 import BeautifulSoup
+from docutils import nodes
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE_LIMIT = 1_200_000  # bytes of one page with its own pictures, without the assets that all pages share
@@ -178,6 +179,29 @@ def test_compiled_files_do_not_change_the_key(copied_sources):
     (root / "specgain" / "__pycache__").mkdir(exist_ok=True)
     (root / "specgain" / "__pycache__" / "x.pyc").write_bytes(b"x")
     assert module.content_key() == before
+
+
+def test_a_changed_style_makes_sphinx_write_every_page_again(tmp_path):
+    module = extension()
+    shutil.copytree(ROOT / "book" / "_static", tmp_path, dirs_exist_ok=True)
+    before = module.static_key(tmp_path)
+    assert module.static_key() == before
+    (tmp_path / "specgain.css").write_text("p { color: red }", encoding="utf-8")
+    assert module.static_key(tmp_path) != before
+
+
+def test_printed_numbers_have_a_real_minus_and_printed_sentences_may_break():
+    module = extension()
+    printed = {"M = -9.2 ms, from -3 to 2026-11-29": "M = −9.2 ms, from −3 to 2026-11-29", "a  -1\nb  2": "a  −1\nb  2"}
+    printed |= {text: text for text in ('{"margin_ms": -9.2}', "$ head -1 log", "e-5 n-gram a-1")}
+    for text, wanted in printed.items():
+        block = nodes.literal_block(text, text, classes=["output", "stream"])
+        code = nodes.literal_block("-1", "-1", classes=["output", "text_plain"])
+        said = nodes.paragraph("", "from -9 to +134 ms")
+        output = nodes.container("", block, code, said, nb_element="cell_code_output")
+        module.set_outputs(None, nodes.section("", output, nodes.paragraph("", "-1")))
+        assert block.astext() == block.rawsource == wanted and code.astext() == "-1" and said.astext() == "from −9 to +134 ms"
+        assert ("sg-sentences" in block["classes"]) == (text[0] in "Me")
 
 
 def test_the_line_under_the_title():
