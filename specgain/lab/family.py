@@ -1,81 +1,135 @@
 """The family portrait: every way of drafting on one target and the same prompts, each predicted before it is judged.
 
-Cost and acceptance come from the calibration prompts, in the running loop; the test prompts judge. Calibration and test
-take turns prompt by prompt, all methods in turn inside.
+Cost and acceptance come from calibration prompts, the test prompts judge. Cost is timed in the running loop, on few
+prompts, and the two sides take turns. Acceptance needs no clock: for single requests it comes from more prompts, decoded
+sixteen at a time on all cores, since the rounds of a request do not depend on who shares its passes.
 """
 
+import os
+import zlib
 from dataclasses import replace
+from time import perf_counter
+
+import torch
 
 from specgain import acceptance
-from specgain.lab.drafts import Bigram
-from specgain.lab.measure import environment, request_totals, run_rounds
+from specgain.lab.drafts import Bigram, Suffix
+from specgain.lab.loop import in_turns
+from specgain.lab.measure import Side, chain_or_tree, environment, prompt_tokens, request_totals, run_together
 from specgain.lab.pair import load_pair
 from specgain.lab.prediction import Cost, Setting, predict, summary
 from specgain.lab.recorded import recorded
+from specgain.lab.sampling import Sampling
 from specgain.lab.trees import TreeDraft
 from specgain.tree import best_tree
 
 METHODS = ("weak", "strong", "eagle", "eagle3", "multi", "block", "bigram", "lookup", "suffix", "tree")
 TREE_DRAFT, TREE_DEPTH, RANKS = "weak", 4, 6  # whose candidates the tree holds, its levels, children it may have
+TOGETHER = 16  # requests decoded together where nothing is timed
 SCHEMA = "specgain.family/1"
-# (requests in a pass, temperature, kinds of text, lengths, prompts of each set): greedy where the text does not loop
+# (requests in a pass, temperature, kinds of text, lengths, prompts of each kind for cost, acceptance and test): greedy
+# where the text does not loop. With 0 prompts for acceptance it comes from the rounds of the cost.
 PARTS = (
-    (1, 0.0, ("json", "viet", "func"), (2, 4, 8), 8),
-    (1, 1.0, ("prose", "stdlib"), (4,), 10),
-    (16, 0.0, ("json", "viet"), (4,), 32),
+    (1, 0.0, ("json", "viet", "func"), (2, 4, 8), (1, 16, 8)),
+    (1, 1.0, ("prose", "stdlib"), (4,), (1, 16, 8)),
+    (16, 0.0, ("json", "viet"), (4,), (32, 0, 32)),
 )
 
 
-def family(methods=METHODS, parts=PARTS, new_tokens=64, blocks=4, progress=None, folder=None):
-    """Return the portrait, JSON-ready: `cells` per (part, text, method, γ) and `memory` per method.
+def family(methods=METHODS, parts=PARTS, new_tokens=48, folder=None):
+    """Return the portrait, JSON-ready: `cells` per (part, text, method, γ), `memory` per method, `seconds` it took.
 
     A cell holds prediction, measurement and residual (see `predict`), conditional acceptance, and the mean times of the
     phases of a round, T_draft, T_verify and T_other, in ms.
     """
-    names = [m for m in methods if m != "tree"]
+    names, begin = [m for m in methods if m != "tree"], perf_counter()
     pair = load_pair(names) if folder is None else load_pair(names, folder)
     cells, totals, different = [], [], []
     for rows, temperature, domains, gammas, prompts in parts:
         if "tree" in methods:
             pair.drafts["tree"] = tree_draft(pair, domains, max(gammas))
         context = pair.prompts("test")[domains[0]].shape[1]
-        setting, logs = Setting(rows, temperature, context), {"calibration": None, "test": None}
-        for block in range(1, blocks + 1):
-            for which in list(logs) if block % 2 else list(logs)[::-1]:
-                logs[which] = run_rounds(pair, which, prompts * block // blocks, (0, *gammas), list(methods), domains,
-                                         new_tokens=new_tokens, log=logs[which], progress=progress,
-                                         setting=setting)  # fmt: skip
+        setting, (few, many, judges) = Setting(rows, temperature, context), prompts
+        shape = {"drafts": list(methods), "domains": domains, "new_tokens": new_tokens}
+        rounds = untimed_rounds(pair, many, setting, gammas, **shape) if many else None
+        logs = both_sides(pair, {"calibration": few, "test": judges}, setting, gammas=(0, *gammas), **shape)
         for method in methods:
             for domain in domains:
                 cells += [
                     setting.to_json() | cell | _rounds(logs["test"], domain, method, cell["gamma"])
-                    for cell in held(logs, domain, method, gammas)
+                    for cell in held(logs, domain, method, gammas, rounds)
                 ]
         totals.append(setting.to_json() | {"requests": request_totals(logs["test"])})
         different += [d for log in logs.values() for d in log.setup["different_output"]]
     return {"schema": SCHEMA, "environment": environment(pair), "methods": list(methods), "new_tokens": new_tokens,
-            "cells": cells, "summary": summary(cells), "memory": {m: memory(pair.drafts[m]) for m in methods},
-            "different_output": different, "totals": totals}  # fmt: skip
+            "prompts": [dict(zip(("cost", "acceptance", "test"), part[-1], strict=True)) for part in parts],
+            "cells": cells, "summary": summary(cells), "by_method": by_method(cells),
+            "memory": {m: memory(pair.drafts[m]) for m in methods}, "different_output": different, "totals": totals,
+            "seconds": round(perf_counter() - begin, 1)}  # fmt: skip
 
 
-def held(logs, domain, method, gammas):
-    """Return the cells of one method and text: predicted from the calibration log, held against the test log."""
-    calibration, test = (log.select(domain=domain) for log in (logs["calibration"], logs["test"]))
-    cells = []
+def both_sides(pair, prompts, setting, **shape):
+    """Return {"calibration": `RoundLog`, "test": `RoundLog`} of so many `prompts` {which: per text}, timed side by side.
+
+    All arms of both sides take turns: a calibration prompt with its share of the test prompts, or two whole batches.
+    """
+    sides = {which: Side(pair, which, count, log=None, setting=setting, **shape) for which, count in prompts.items()}
+    sides["test"].warm_up()
+    steps = 1 if setting.rows > 1 else min(prompts.values())
+    for step in range(1, steps + 1):
+        new = [job for which, side in sides.items() for job in side.jobs(prompts[which] * step // steps) if job.group]
+        for domain in shape["domains"]:
+            run_together([job for job in new if job.domain == domain])
+    return {which: side.log for which, side in sides.items()}
+
+
+def untimed_rounds(pair, prompts, setting, gammas, drafts, domains, new_tokens):
+    """Return {(domain, draft, γ): [`RequestLog` of each calibration prompt]}, for its rounds: its times mean nothing.
+
+    A draft with a memory begins each text cold, as it does where one request is measured at a time.
+    """
+    found, threads = {}, torch.get_num_threads()
+    torch.set_num_threads(os.cpu_count() or 1)
+    for domain in domains:
+        texts = prompt_tokens(pair, "calibration", domain, setting.context)[:prompts].tolist()
+        for draft in drafts:
+            own = _cold(pair.drafts[draft])
+            for gamma in [g for g in gammas if g == getattr(own, "nodes", g)]:
+                seed = zlib.crc32(f"acceptance/{domain}/{draft}/{gamma}".encode())
+                loop = chain_or_tree(pair.target, texts, new_tokens, own, gamma, rows=TOGETHER, seed=seed,
+                                     sampling=Sampling(setting.temperature))  # fmt: skip
+                found[domain, draft, gamma] = [output.log for output in in_turns([loop])[0].outputs]
+    torch.set_num_threads(threads)
+    return found
+
+
+def _cold(draft):
+    """A suffix draft that learns from each text alone; any other draft as it is."""
+    return Suffix(draft.vocab, draft.longest, draft.least, shared=False) if isinstance(draft, Suffix) else draft
+
+
+def held(logs, domain, method, gammas, rounds=None):
+    """Return the cells of one method and text: predicted from calibration prompts, held against the test log.
+
+    A pass of one request costs the same for every text, so all texts give its cost; in a batch the text decides how
+    wide the pass is. `rounds` are those of `untimed_rounds`; without them acceptance comes from the timed prompts.
+    """
+    calibration, test = logs["calibration"], logs["test"].select(domain=domain)
+    if rounds is None:
+        calibration = calibration.select(domain=domain)
+        rounds = {(domain, method, g): calibration.select(arm=method, gamma=g).requests for g in gammas}
+    own = [request for request in calibration.requests if request.arm in ("plain", method)]
+    cost, cells = Cost.by_width(replace(calibration, requests=own)), []
     for gamma in gammas:
-        own = calibration.select(arm=method, gamma=gamma)
-        if not own.requests:
-            continue  # a tree has one size
-        cost = Cost.from_log(replace(own, requests=calibration.select(arm="plain").requests + own.requests))
-        agreement = [_string(request) for request in own.requests]
-        record = {"domains": {domain: {"agreement": {method: agreement}}}}
-        cells += predict(cost, record, (gamma,), test)
+        if entries := rounds.get((domain, method, gamma)):  # a tree has one size
+            record = {"domains": {domain: {"agreement": {method: entries}}}}
+            cells += predict(cost, record, (gamma,), test, cost_of=Cost.by_width)
     return cells
 
 
-def _string(request):
-    """The agreement string that has the rounds of this request at its own γ; see `rounds_of`."""
-    return "".join("1" * (tokens - 1) + "0" for tokens in request.committed)
+def by_method(cells):
+    """Return {method: `summary` of its cells}."""
+    return {m: summary([c for c in cells if c["draft"] == m]) for m in dict.fromkeys(c["draft"] for c in cells)}
 
 
 def tree_draft(pair, domains, nodes):

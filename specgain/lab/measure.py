@@ -93,7 +93,7 @@ def run_rounds(pair, prompt_set, prompts, gammas=GAMMAS, drafts=None, domains=DO
     `log` already holds are kept and not run again. `progress(done, total, text)` reports; `after_prompt(log)` may save.
     `log.setup["different_output"]` lists greedy outputs that differ from plain decoding.
     """
-    side = _Side(pair, prompt_set, prompts, gammas, drafts, domains, new_tokens, log, setting)
+    side = Side(pair, prompt_set, prompts, gammas, drafts, domains, new_tokens, log, setting)
     side.warm_up()
     jobs, begin = side.jobs(prompts * repeats), perf_counter()
     for count, job in enumerate(jobs):
@@ -118,7 +118,7 @@ def run_together(jobs):
         runs = runs[len(own) :]
 
 
-class _Side:
+class Side:
     """One set of prompts on its way through every arm: what is done is in `log`, what is not in `jobs`."""
 
     def __init__(self, pair, prompt_set, prompts, gammas, drafts, domains, new_tokens, log, setting):
@@ -146,7 +146,9 @@ class _Side:
         """Run every arm for a moment, so that none pays for the first call of anything."""
         prompt = self.tokens[self.domains[0]][0].tolist()
         for arm, gamma in self.arms:
-            in_turns([_loop(self.pair.target, [prompt], min(self.new_tokens, 16), self.pair.drafts.get(arm), gamma)])
+            in_turns(
+                [chain_or_tree(self.pair.target, [prompt], min(self.new_tokens, 16), self.pair.drafts.get(arm), gamma)]
+            )
 
     def jobs(self, runs):
         """Return the `_Job`s among the first `runs` runs of a prompt per domain, repeat after repeat; done ones are empty."""
@@ -165,7 +167,7 @@ class _Side:
 class _Job(NamedTuple):
     """Some prompts of a domain that share their passes, to be decoded with every arm."""
 
-    side: _Side
+    side: Side
     domain: str
     repeat: int
     group: list
@@ -184,7 +186,7 @@ class _Job(NamedTuple):
         for arm, gamma in self.arms if self.group else ():
             name = f"{side.log.setup['prompt_set']}/{self.domain}/{self.group[0]}/{arm}/{gamma}/{self.repeat}"
             shape = {"rows": side.setting.rows, "sampling": Sampling(side.setting.temperature)}
-            loops.append(_loop(side.pair.target, self.texts, side.new_tokens, side.pair.drafts.get(arm), gamma,
+            loops.append(chain_or_tree(side.pair.target, self.texts, side.new_tokens, side.pair.drafts.get(arm), gamma,
                                seed=zlib.crc32(name.encode()), **shape))  # fmt: skip
         return loops
 
@@ -205,7 +207,7 @@ class _Job(NamedTuple):
                 self.side.log.setup["different_output"].append({"id": output.log.id} | found)
 
 
-def _loop(target, prompts, new_tokens, draft, gamma, **shape):
+def chain_or_tree(target, prompts, new_tokens, draft, gamma, **shape):
     """The stepwise loop of a chain of γ candidates, or of the draft's own tree, whose number of nodes stands in for γ.
 
     The draft is a private one: it begins cold, since the other arms have seen the same text.
@@ -536,8 +538,8 @@ class _Part:
         self.acceptance = measure_acceptance(pair, plan["acceptance_prompts"], progress=progress, **shape)
         few = min(part["cost_prompts"], max(part["rows"], part["cost_prompts"] // 8))
         self.first = Cost.from_log(run_rounds(pair, "calibration", few, part["gammas"], progress=progress, **shape))
-        self.calibration = _Side(pair, "calibration", part["cost_prompts"], part["gammas"], log=None, **shape)
-        self.test = _Side(pair, "test", part["run_prompts"], part["gammas"], log=None, **shape)
+        self.calibration = Side(pair, "calibration", part["cost_prompts"], part["gammas"], log=None, **shape)
+        self.test = Side(pair, "test", part["run_prompts"], part["gammas"], log=None, **shape)
 
     def turn(self, block):
         """Run what this block adds, text by text, all arms of both sides in turns.

@@ -5,12 +5,12 @@ NumPy, not torch. Times are seconds in memory and milliseconds (`_ms`) in JSON.
 """
 
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 
 from specgain import gain
-from specgain.records.roundlog import RoundLog
+from specgain.records.roundlog import RequestLog, RoundLog
 from specgain.round_time import RoundTime, Table
 
 
@@ -93,6 +93,23 @@ class Cost:
         return cls._from_means(sums.means(), source, rows)
 
     @classmethod
+    def by_width(cls, log, source="in the loop"):
+        """Return the Cost of one draft by what its rounds offered, 0 included: means over all its rounds, at any γ.
+
+        For a draft that often offers less than γ, or nothing. Plain decoding gives `t_decode`, and stands in for rounds
+        without a candidate if there were none; what is wider than all rounds costs what the widest did. In a batch a
+        pass waits for all its rows: there a round costs the mean of all rounds, whatever its own row offered.
+        """
+        rows, drafts = rows_of(log), [request for request in log.requests if request.gamma]
+        found = sum((_phase_sums(request, rows) for request in log.requests if not request.gamma), _Sums()).means()
+        t_decode = cls._from_means(found, source, rows).t_decode
+        found |= sum((_phase_sums(request, rows, every=True) for request in drafts), _Sums()).means()
+        longest = max(request.gamma for request in drafts)
+        for part in {part for part, _ in found}:
+            found.setdefault((part, longest), found[part, max(g for p, g in found if p == part)])
+        return replace(cls._from_means(found, source, rows), t_decode=t_decode)
+
+    @classmethod
     def resampled(cls, log, count=200, seed=0):
         """Return `count` Costs of logs whose prompts were drawn anew with repetition: how far the mean may be off.
 
@@ -144,15 +161,19 @@ class _Sums:
         return {name: seconds / self.counts[name] for name, seconds in self.seconds.items()}
 
 
-def _phase_sums(request, rows):
-    """The `_Sums` of a request's rounds that offered its full γ and were shared by `rows` requests."""
+def _phase_sums(request, rows, every=False):
+    """The `_Sums` of a request's rounds that offered its full γ and were shared by `rows` requests.
+
+    With `every` the shorter ones count too, by what they offered; in a batch each counts for every width up to γ.
+    """
     sums, full = _Sums(), False
     for drafted, accepted, t_draft, t_verify, t_other, batch in _rounds(request):
-        if drafted == request.gamma and batch == rows:
-            draft = "draft_after_acceptance" if full else "draft_after_rejection"
+        draft = "draft_after_acceptance" if full else "draft_after_rejection"
+        widths = range(request.gamma + 1) if every and rows > 1 else [drafted]
+        for width in widths if batch == rows and (every or drafted == request.gamma) else ():
             for part, seconds in ((draft, t_draft), ("verify", t_verify), ("other", t_other)):
-                sums.seconds[part, drafted] += seconds
-                sums.counts[part, drafted] += 1
+                sums.seconds[part, width] += seconds
+                sums.counts[part, width] += 1
         full = drafted == accepted > 0
     return sums
 
@@ -183,10 +204,11 @@ def _rounds(request):
 
 
 def rounds_of(agreement, gamma):
-    """Return the (drafted, accepted) rounds of greedy speculative decoding over a whole agreement string.
+    """Return the (drafted, accepted) rounds of greedy decoding over an agreement string.
 
-    `agreement[i]` is "1" where the draft's own choice equals the target's token i. Every γ can be read off the same
-    string, since the draft sees the target's text up to its first wrong guess. γ shrinks at the end as in the loop.
+    `agreement[i]` is "1" where the draft's own choice equals the target's token i.
+    Every γ can be read off the same string, since the draft sees the target's text
+    up to its first wrong guess. γ shrinks at the end as in the loop.
     """
     position, rounds = 0, []
     while position < len(agreement):
@@ -213,22 +235,46 @@ def strings_of(agreement, seed=0):
     return ["".join("01"[hit] for hit in row) for row in hits.tolist()]
 
 
+def runs_of(entry, gamma, seed=0):
+    """Return lists of (drafted, accepted) rounds of one prompt at this γ: those that a `RequestLog` has, or those of
+    the `strings_of` an entry of agreement."""
+    if isinstance(entry, RequestLog):
+        return [list(zip(entry.drafted, entry.accepted, strict=True))]
+    return [rounds_of(string, gamma) for string in strings_of(entry, seed)]
+
+
+def _tokens(entry):
+    return entry.tokens if isinstance(entry, RequestLog) else len(entry)
+
+
+def _steady(rounds, tokens, gamma):
+    """The rounds that begin with room for γ candidates and one more token; the last ones are shorter for the end."""
+    steady = []
+    for drafted, accepted in rounds:
+        if tokens <= gamma:
+            break
+        steady.append((drafted, accepted))
+        tokens -= accepted + 1
+    return steady
+
+
 # --- prediction ----------------------------------------------------------------------------------------------------
 
 
-def predict(cost, acceptance, gammas, log=None, costs=()):
+def predict(cost, acceptance, gammas, log=None, costs=(), cost_of=Cost.from_log):
     """Return one dict per (domain, draft, γ ≥ 1): the predicted speedup, and the measured one if `log` is given.
 
     `cost` is a `Cost`, `acceptance` the dict of `measure_acceptance`, `log` the `RoundLog` of `measure_run`. The
     prediction counts the rounds to the full length, last round included. Intervals are 95 % bootstrap by prompt, or by
     group of prompts that shared their passes; with `costs` (`Cost.resampled`) that of the residual counts the doubt
-    about the cost too.
+    about the cost too. An entry of agreement may be a `RequestLog`: its rounds then stand for themselves, at one γ.
+    `cost_of` takes the cost from `log` as `cost` was taken.
     """
     cells = []
     for domain, entry in acceptance["domains"].items():
         for draft, agreements in entry["agreement"].items():
             run = None if log is None else _arms(log.select(domain=domain), draft)
-            own_cost = None if log is None else Cost.from_log(run)
+            own_cost = None if log is None else cost_of(run)
             for gamma in filter(None, gammas):  # γ = 0 is the control, it has nothing to predict
                 cell = {"domain": domain, "draft": draft, "gamma": gamma} | _predicted(cost, agreements, gamma)
                 if run is not None:
@@ -249,13 +295,13 @@ def _predicted(cost, agreements, gamma):
     flat = [
         r
         for i, agreement in enumerate(agreements)
-        for string in strings_of(agreement, i)
-        for r in rounds_of(string, gamma)
-        if r[0] == gamma  # the shortened last rounds are not steady
+        for rounds in runs_of(agreement, gamma, i)
+        for r in _steady(rounds, _tokens(agreement), gamma)
     ]
     totals = _predicted_totals(cost, agreements, gamma)
     length = 1 + sum(k for _, k in flat) / len(flat)
-    t_round = cost.round_time(full=sum(k == g for g, k in flat) / len(flat))(gamma)
+    round_time = cost.round_time(full=sum(k == g > 0 for g, k in flat) / len(flat))
+    t_round = sum(count * round_time(g) for g, count in Counter(g for g, _ in flat).items()) / len(flat)
     replicates = gain.bootstrap([totals], lambda s: s[:, 0] / s[:, 1])
     return {
         "committed_length": length,
@@ -271,7 +317,7 @@ def _predicted(cost, agreements, gamma):
 def _predicted_totals(cost, agreements, gamma):
     """Array (requests, 2): predicted seconds of plain decoding and of speculative decoding."""
     return np.array([
-        (len(a) * cost.t_decode, np.mean([cost.request(rounds_of(s, gamma)) for s in strings_of(a, i)]))
+        (_tokens(a) * cost.t_decode, np.mean([cost.request(rounds) for rounds in runs_of(a, gamma, i)]))
         for i, a in enumerate(agreements)
     ])  # fmt: skip
 

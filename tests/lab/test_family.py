@@ -5,21 +5,29 @@ import json
 import pytest
 
 from specgain.lab import family
-from specgain.lab.prediction import rounds_of
+from specgain.lab.drafts import Suffix
+from specgain.lab.loop import generate
+from specgain.lab.measure import prompt_tokens, run_rounds
+from specgain.lab.pair import load_pair
+from specgain.lab.prediction import Setting
+from specgain.lab.trees import TreeDraft
+from specgain.tree import best_tree
 
-PARTS = ((1, 0.0, ("json", "viet"), (1, 3), 2), (2, 1.0, ("prose",), (2,), 3))
+PARTS = ((1, 0.0, ("json", "viet"), (1, 3), (1, 3, 2)), (2, 1.0, ("prose",), (2,), (2, 0, 3)))
 
 
 @pytest.fixture(scope="module")
 def portrait(tiny_folder):
-    return family.family(("weak", "strong", "lookup", "suffix", "tree"), PARTS, new_tokens=16, blocks=2, folder=tiny_folder)
+    return family.family(("weak", "strong", "lookup", "suffix", "tree"), PARTS, new_tokens=16, folder=tiny_folder)
 
 
 def test_every_method_has_its_cells(portrait):
     assert json.dumps(portrait, allow_nan=False)
     cells = {(c["rows"], c["domain"], c["draft"], c["gamma"]) for c in portrait["cells"]}
     assert len(cells) == len(portrait["cells"]) == 4 * (2 * 2 + 1) + 3 == portrait["summary"]["cells"]
-    assert portrait["different_output"] == []
+    assert portrait["different_output"] == [] and portrait["seconds"] > 0
+    assert {m: one["cells"] for m, one in portrait["by_method"].items()} == {
+        "weak": 5, "strong": 5, "lookup": 5, "suffix": 5, "tree": 3}  # fmt: skip
     for cell in portrait["cells"]:
         assert len(cell["conditional"]) <= cell["gamma"] and all(a is None or 0 <= a <= 1 for a in cell["conditional"])
         assert 0 <= cell["drafted_per_round"] <= cell["gamma"] and cell["t_verify_ms"] > 0
@@ -31,9 +39,32 @@ def test_memory_counts_what_is_not_shared(portrait):
     assert lookup == {"weights_bytes": 0, "kv_bytes_per_token": 0}
 
 
-@pytest.mark.parametrize("text, gamma", [("1101110011101", 3), ("0000", 2), ("111111111", 4), ("10", 1)])
-def test_a_string_of_rounds_has_these_rounds_again(text, gamma):
-    class Request:
-        committed = [k + 1 for _, k in rounds_of(text, gamma)]
+@pytest.fixture(scope="module")
+def pair(tiny_folder):
+    pair = load_pair(("weak", "lookup", "suffix"), tiny_folder)
+    pair.drafts["tree"] = TreeDraft(pair.drafts["weak"].model, best_tree([0.5, 0.2, 0.1], 3, 2))
+    return pair
 
-    assert rounds_of(family._string(Request), gamma) == rounds_of(text, gamma)
+
+@pytest.mark.parametrize("draft, gamma", [("weak", 3), ("lookup", 3), ("suffix", 3), ("tree", 3)])
+def test_untimed_rounds_are_those_of_one_request_at_a_time(pair, draft, gamma, monkeypatch):
+    """Decoding together changes no greedy round; a suffix draft, which would learn from its neighbours, begins cold."""
+    monkeypatch.setattr(family, "TOGETHER", 2)
+    setting, shape = Setting(1, 0.0, 20), {"drafts": [draft], "domains": ("json",), "new_tokens": 24}
+    together = family.untimed_rounds(pair, 3, setting, (gamma,), **shape)
+    alone = run_rounds(pair, "calibration", 3, (0, gamma), setting=setting, **shape).select(arm=draft)
+    assert list(together) == [("json", draft, gamma)]
+    for one, other in zip(together["json", draft, gamma], alone.requests, strict=True):
+        assert (one.drafted, one.accepted, one.committed) == (other.drafted, other.accepted, other.committed)
+    assert [one.batch[:1] for one in together["json", draft, gamma]][:2] == [[2], [2]]
+
+
+def test_a_suffix_draft_that_shares_learns_from_its_neighbours(pair):
+    """Else the test above would say nothing."""
+    texts = prompt_tokens(pair, "calibration", "json", 20)[:1].repeat(3, axis=0).tolist()
+    logs = {}
+    for shared in (True, False):
+        draft = Suffix(pair.target.config.vocab, shared=shared)
+        logs[shared] = [output.log for output in generate(pair.target, texts, 24, draft, 3, rows=1).outputs]
+    assert logs[False][0].accepted == logs[False][1].accepted == logs[True][0].accepted
+    assert logs[True][1].rounds < logs[False][1].rounds

@@ -94,6 +94,58 @@ def test_a_batch_waits_for_its_longest_draft():
     assert Cost.from_json(batch.to_json()).rows == 4
 
 
+def search(prompt, widths, batch=1):
+    """A request whose draft offers `widths`, one after the other, of which half is accepted; a search costs 0.3 ms."""
+    rounds = [(w, w // 2) for w in widths]
+    times = [phase_times(w, False) for w in widths]
+    return RequestLog(
+        f"{prompt}/search/4", "search", 4, "json", prompt, prefill_tokens=0, finish="length",
+        drafted=[w for w, _ in rounds], accepted=[k for _, k in rounds], committed=[k + 1 for _, k in rounds],
+        t_draft=[0.0003] * len(times), t_verify=[t for _, t, _ in times], t_other=[t for _, _, t in times],
+        batch=[batch] * len(times) if batch > 1 else [],
+    )  # fmt: skip
+
+
+WIDTHS = [0, 0, 4, 2, 0, 3, 0, 2]
+
+
+def searched(batch=1):
+    """Three requests that search, with plain decoding of texts as long."""
+    requests = [search(i, WIDTHS, batch) for i in range(3)]
+    plain = [request("0" * requests[0].tokens, i, "plain", 0) for i in range(3)]
+    for one in plain if batch > 1 else ():
+        one.batch = [batch] * one.rounds
+    return RoundLog({"date": "2026-11-29"}, {}, plain + requests)
+
+
+def test_cost_by_width_knows_rounds_without_a_candidate():
+    cost = Cost.by_width(searched())
+    assert cost.t_decode == pytest.approx(0.0041)  # plain decoding searches nothing
+    assert cost.round_time()(0) == pytest.approx(0.0044) and cost.round_time()(3) == pytest.approx(0.0050)
+    wide = replace(searched(), requests=searched().select(arm="plain").requests + [search(0, [0, 1, 2])])
+    assert Cost.by_width(wide).verify(4) == pytest.approx(0.0044)  # as the widest that came up
+
+
+def test_in_a_batch_a_round_costs_the_mean_of_all_whatever_it_offers():
+    cost = Cost.by_width(searched(batch=2))
+    mean = sum(search(0, WIDTHS).t_round) / len(WIDTHS)
+    assert [cost.request([(width, 0)]) for width in range(5)] == pytest.approx([mean] * 5)
+    assert cost.t_decode == pytest.approx(0.0041)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_rounds_that_offer_less_are_predicted_as_they_are(batch):
+    """Every round charged as a full one, the request would seem slower than it is."""
+    log = searched(batch)
+    record = {"domains": {"json": {"agreement": {"search": log.select(arm="search").requests}}}}
+    (cell,) = predict(Cost.by_width(log), record, (4,), log, cost_of=Cost.by_width)
+    assert abs(cell["residual_percent"]) < 1e-6 and abs(cell["acceptance_error_percent"]) < 1e-6
+    rounds = search(0, WIDTHS)
+    assert cell["speedup"] == pytest.approx(0.0041 * rounds.tokens / rounds.time)
+    full = predict(Cost.from_log(log), {"domains": {"json": {"agreement": {"search": ["1100" * 4]}}}}, (4,), log)
+    assert abs(full[0]["residual_percent"]) > 5
+
+
 def test_cost_needs_plain_decoding():
     with pytest.raises(ValueError, match="no plain decoding; add an arm with gamma = 0"):
         Cost.from_log(run(gammas=(2, 4)))

@@ -12,14 +12,15 @@ class Suffix:
     It finds every place where the longest known end of the text (at most `longest` tokens) stood before, in any text,
     and follows the most frequent continuation, the latest one among equals. It stops where the share of those places
     that still agree falls below `least`: it offers few tokens when unsure. The memory is one array, searched as a
-    whole, so a round costs more the more is remembered; `reset()` empties it. Rows of one batch learn from each other too.
+    whole, so a round costs more the more is remembered; `reset()` empties it. Rows of one batch learn from each other
+    too. With `shared=False` each request learns from its own text alone, as if it were the first and only one.
     """
 
-    def __init__(self, vocab, longest=24, least=0.1):
+    def __init__(self, vocab, longest=24, least=0.1, shared=True):
         _checks.gamma(longest, "longest", least=1)
         if not 0 <= least <= 1:
             raise ValueError(f"least = {least} must be a share from 0 to 1")
-        self.vocab, self.longest, self.least = vocab, longest, least
+        self.vocab, self.longest, self.least, self.shared = vocab, longest, least, shared
         self.reset()
 
     def reset(self):
@@ -52,7 +53,8 @@ class Suffix:
         self.known[row] = n
 
     def _guess(self, row, length, n):
-        text, last = self.memory[: self.fill], self.starts[row] + length - 1
+        first, behind = (0, self.fill) if self.shared else (self.starts[row] - 1, self.starts[row] + length + 1)
+        text, last = self.memory[first:behind], self.starts[row] + length - 1 - first
         ends, guess = self._match(text, last, min(length, self.longest)), []
         total = len(ends)
         for _ in range(n if total else 0):
