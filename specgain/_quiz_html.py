@@ -40,6 +40,7 @@ STYLE = """
 .sg-quiz .sg-order { margin: .3rem 0; padding-left: 1.6rem; }
 .sg-quiz .sg-order li { margin: .35rem 0; }
 .sg-quiz .sg-order span { display: inline-block; width: calc(100% - 6.6rem); margin-right: .6rem; }
+.sg-quiz .sg-order div { display: inline-block; white-space: nowrap; }
 .sg-quiz .sg-order button { margin-right: .3rem; }
 .sg-quiz .Answer { grid-template-columns: 1fr; grid-gap: .5rem; margin: .5rem 0; border-radius: .5rem; }
 .sg-quiz :is(.MCButton, .Input-text, button) { background: var(--sg-ground); color: var(--sg-text);
@@ -83,11 +84,11 @@ class OrderQuestion extends Question {
     list.className = "sg-order";
     function say(text, kind) { told.className = "Feedback " + kind; told.innerHTML = text; }
     qa.answers.forEach(function (answer) {
-      var item = document.createElement("li"), text = document.createElement("span");
+      var item = document.createElement("li"), text = document.createElement("span"), moves = document.createElement("div");
       text.innerHTML = answer.answer;
       item.dataset.place = answer.place;
       item.dataset.feedback = answer.feedback;
-      item.append(text);
+      item.append(text, moves);
       [["up", "↑"], ["down", "↓"]].forEach(function (way) {
         var button = document.createElement("button");
         button.type = "button";
@@ -100,7 +101,7 @@ class OrderQuestion extends Question {
           button.focus();
           say("Now at place " + (1 + Array.from(list.children).indexOf(item)) + ".", "");
         };
-        item.append(button);
+        moves.append(button);
       });
       list.append(item);
     });
@@ -240,7 +241,11 @@ def _jupyterquiz(load_js):
 
 def lettered(entry):
     """Return (letter, answer) for each option of a question; none where the reader writes the answer."""
-    return [] if entry["type"] in ("numeric", "string") else list(zip(string.ascii_lowercase, entry["answers"], strict=False))
+    return (
+        []
+        if entry["type"] in ("numeric", "string")
+        else list(zip(string.ascii_lowercase, entry["answers"], strict=False))
+    )
 
 
 def paper(questions, answers):
@@ -249,7 +254,8 @@ def paper(questions, answers):
     for entry, text in zip(questions, answers, strict=True):
         options = "".join(f"<li>{html.escape(answer['answer'])}</li>" for _, answer in lettered(entry))
         blocks.append(
-            f"<p><strong>{html.escape(entry['question'])}</strong></p>" + (f'<ol type="a">{options}</ol>' if options else "")
+            f"<p><strong>{html.escape(entry['question'])}</strong></p>"
+            + (f'<ol type="a">{options}</ol>' if options else "")
         )
         blocks.append(f"<details><summary>Answer</summary><p>{html.escape(text)}</p></details>")
     return f'<div class="sg-paper">{"".join(blocks)}</div>'

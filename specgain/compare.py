@@ -502,7 +502,7 @@ def _warn_sides(found, add):
             )
     sizes = [_capacity(side)["kv_cache_tokens"] for side in (found.plain_runs, found.spec_runs)]
     if None not in sizes and sizes[1] < sizes[0]:
-        add(Warn("kv-capacity", f"the draft leaves room for {sizes[1]} tokens of KV cache instead of {sizes[0]}"))
+        add(Warn("kv-capacity", f"the draft leaves room for {sizes[1]:,} tokens of KV cache instead of {sizes[0]:,}"))
     lengths = {}  # E[L] of the runs that gave the same outputs
     for run in found.spec_runs:
         if run.outputs and committed_length(run):

@@ -133,7 +133,7 @@ def add_facts(app, doctree):
 
 MINUS = re.compile(r"(?<![^\s(=:|])-(?=\.?\d)")  # a hyphen that stands for the sign of a number
 ALIGNED = re.compile(r"\S {2,}\S")  # columns, which must not be broken
-CODE = re.compile(r"^\s*[\[{]|^\$ | --\w", re.MULTILINE)  # JSON and command lines keep their characters
+CODE = re.compile(r"^\s*[\[{]|^\$ |^\w+ [^:\n]*--\w", re.MULTILINE)  # JSON and command lines keep their characters
 
 
 def set_outputs(app, doctree):
@@ -274,7 +274,8 @@ def _block(block):
         return "::\n\n" + block
     parts = re.split(r"(\{eq\}`[^`]+`|`[^`]+`)", block)
     text = "".join(
-        _mark(part) if number % 2 else ESCAPED.sub(lambda m: m[1] or "\\" + m[2], part) for number, part in enumerate(parts)
+        _mark(part) if number % 2 else ESCAPED.sub(lambda m: m[1] or "\\" + m[2], part)
+        for number, part in enumerate(parts)
     )
     lines, in_list = [], False
     for line in text.split("\n"):
