@@ -16,6 +16,7 @@ from specgain.lab.confidence import load_confidence
 from specgain.lab.heads import OnePass
 from specgain.lab.loop import ModelDraft, generate, in_turns, private, stepwise
 from specgain.lab.measure import environment, first_difference, no_garbage_collection
+from specgain.lab.model import Cache
 from specgain.lab.pair import DOMAINS, load_pair
 from specgain.lab.recorded import recorded
 
@@ -161,7 +162,7 @@ def lengths(plan, pair=None, progress=None):
     """Return the measurement of a plan, JSON-ready: one cell per (rows, load, arm), the costs, and a summary.
 
     A cell's `ratio` is its tokens per second over those of the best fixed length of the load, which is known only
-    afterwards; `interval` is its 95 % bootstrap interval over requests.
+    afterwards; `interval` is its 95 % bootstrap interval over requests, each kind of text apart.
     """
     pair = load_pair([plan["draft"]]) if pair is None else pair
     if plan.get("schema") != PLAN or plan["weights"] != pair.weights_hash:
@@ -171,7 +172,7 @@ def lengths(plan, pair=None, progress=None):
     cells, costs, different, done, where = [], [], [], 0, environment(pair)
     try:
         for rows in plan["rows"]:
-            _warm_up(pair, plan)
+            _warm_up(pair, plan, rows)
             costs.append(measure_cost(pair, plan, rows))
             for load in plan["loads"]:
                 found, others = _measure_load(pair, plan, costs[-1], load)
@@ -185,8 +186,13 @@ def lengths(plan, pair=None, progress=None):
             "different_output": different}  # fmt: skip
 
 
-def _warm_up(pair, plan):
-    """Run every arm for a moment, so that none pays for the first call of anything."""
+def _warm_up(pair, plan, rows):
+    """Run every arm for a moment and a pass of every size, so that none pays for the first call of anything."""
+    target = pair.target
+    for positions in range(1, min(rows * (max(plan["fixed"]) + 1), target.config.context) + 1):
+        target(
+            torch.zeros(1, positions, dtype=torch.long), Cache(target, 1, positions)
+        )  # products are compiled by size
     prompts = _prompts(pair, "calibration", DOMAINS[:2], 4)
     for controller, draft in make_arms(pair, plan, StepCost(4, 1.0, 1.0, 0.1, 0.01)).values():
         generate(_target(pair, draft), prompts, 16, draft, controller)
@@ -204,7 +210,9 @@ def _measure_load(pair, plan, cost, load):
                  for arm, run in runs.items() for i, output in enumerate(run.outputs) if output.tokens != plain[i]]  # fmt: skip
     totals = {arm: shares(run, rows, requests) for arm, run in runs.items()}
     head = {"rows": rows, "load": load, "mixed": len(domains) > 1}
-    return [head | cell | _rounds(runs[cell["arm"]], rows) for cell in compare(totals, plan["fixed"])], different
+    return [
+        head | cell | _rounds(runs[cell["arm"]], rows) for cell in compare(totals, plan["fixed"], len(domains))
+    ], different
 
 
 def shares(run, rows, requests):
@@ -218,18 +226,27 @@ def shares(run, rows, requests):
     return found
 
 
-def compare(totals, fixed):
-    """Return a cell per arm of `totals` {arm: (requests, 2) tokens and seconds}, held against the best fixed length."""
+def compare(totals, fixed, kinds=1):
+    """Return a cell per arm of `totals` {arm: (requests, 2) tokens and seconds}, held against the best fixed length.
+
+    `kinds` kinds of requests take turns; the bootstrap draws from each apart, as their shares belong to the load.
+    """
     rate = {arm: float(own[:, 0].sum() / own[:, 1].sum()) for arm, own in totals.items()}
     best = max((f"γ = {g}" for g in fixed), key=rate.get)
     cells = []
     for arm, own in totals.items():
         both = np.hstack([own, totals[best]])
-        ratios = gain.bootstrap([both], lambda s: s[:, 0] / s[:, 1] / (s[:, 2] / s[:, 3]))
+        ratios = gain.bootstrap([both[kind::kinds] for kind in range(kinds)], _ratio)
         cells.append({"arm": arm, "adaptive": not arm.startswith("γ"), "tokens_per_s": rate[arm], "best_fixed": best,
                       "ratio": rate[arm] / rate[best], "interval": gain.interval(ratios),
                       "regret_percent": 100 * (rate[best] / rate[arm] - 1)})  # fmt: skip
     return cells
+
+
+def _ratio(*sums):
+    """Return the ratios (resamples,) of two rates from sums (resamples, 4): tokens and seconds of each."""
+    tokens, seconds, others, their_seconds = sum(sums).T
+    return tokens / seconds / (others / their_seconds)
 
 
 def _rounds(run, rows):
