@@ -203,7 +203,7 @@ class UsedIn(SphinxDirective):
                 line += [nodes.Text(", ")] if len(line) > 1 else []
                 about = {"refdomain": "std", "reftype": "doc", "reftarget": f"/{docname}", "refdoc": self.env.docname}
                 line += addnodes.pending_xref("", nodes.inline("", docname), refexplicit=False, refwarn=True, **about)
-        return [line if len(line) > 1 else nodes.paragraph("", "No chapter uses it yet.", classes=["used-in"])]
+        return [line if len(line) > 1 else nodes.paragraph("", "Shown on this page only.", classes=["used-in"])]
 
 
 # --- 7. the bibliography as a list ------------------------------------------------------------------------------------
