@@ -31,10 +31,10 @@ def passage(pair, domain, prompt, gamma, new_tokens):
         guesses = draft.propose(batch, [gamma], GREEDY, None).tokens
         fed = torch.cat((batch.tokens[:, : batch.length[0]], guesses), dim=1)
         logits = pair.target(fed, lab.Cache(pair.target))[0, -gamma - 1 :]
-        accepted, table = verify_greedy(logits, guesses.numpy(), [gamma])
-        drafted, own = guesses[0].tolist(), table[0].tolist()
+        drafted = guesses[0].tolist()
+        (accepted,), (own,) = verify_greedy(logits, [drafted], [gamma])
         rounds.append({"drafted": [pair.decode([t]) for t in drafted], "target": [pair.decode([t]) for t in own]})
-        batch.commit(0, table[0, : accepted[0] + 1], Stop())
+        batch.commit(0, own[: accepted + 1], Stop())
     return {"prompt": pair.decode(context), "rounds": rounds}
 
 

@@ -57,13 +57,13 @@ class Stop:
     text: object = None
 
     def cut(self, before, new):
-        """Return how many of the tokens `new` (an array) to commit after the tokens `before`; None if there is no end."""
-        ends = [] if self.eos is None else (np.flatnonzero(new == self.eos) + 1).tolist()[:1]
+        """Return how many of the tokens `new` (a list) to commit after those `before` (an array); None if there is no end."""
+        ends = [new.index(self.eos) + 1] if self.eos in new else []
         if self.strings:
             reach = max(len(s.encode()) for s in self.strings)  # a token holds at least one byte
             before = before[len(before) - min(len(before), reach) :].tolist()
-            if self._found(before, new.tolist()):
-                ends.append(next(n for n in range(1, len(new) + 1) if self._found(before, new[:n].tolist())))
+            if self._found(before, new):
+                ends.append(next(n for n in range(1, len(new) + 1) if self._found(before, new[:n])))
         return min(ends, default=None)
 
     def _found(self, before, new):
@@ -100,6 +100,10 @@ class Batch:
         """The rows that hold a request."""
         return [r for r, request in enumerate(self.request) if request is not None]
 
+    def last(self):
+        """The last token of each row, a list."""
+        return [self.text.item(row, n - 1) for row, n in enumerate(self.length)]
+
     def tail(self, widths):
         """The last `widths[r]` tokens of each row, (rows, greatest width), zeros behind."""
         if len(widths) == 1:
@@ -110,7 +114,7 @@ class Batch:
         return torch.from_numpy(tail)
 
     def commit(self, row, new, stop):
-        """Append the tokens `new` to a row as far as its end; returns (how many, finish: None, "stop" or "length")."""
+        """Append the tokens `new`, a list, to a row as far as its end; returns (how many, finish: None, "stop" or "length")."""
         n = self.length[row]
         end = stop.cut(self.text[row, :n], new)
         count = len(new) if end is None else end
@@ -266,7 +270,7 @@ def stepwise(target, prompts, max_tokens, draft=None, gamma=0, *, rows=None, sam
     batch = Batch(rows, max(map(len, prompts)) + max_tokens, max_tokens)
     cache, queue = Cache(target, *batch.text.shape), deque(enumerate(prompts))
     rng = torch.Generator(target.device).manual_seed(seed)
-    clock, ends, rounds = device_clock(target.device), {}, []
+    clock, ends, rounds, nothing = device_clock(target.device), {}, [], batch.tokens[:, :0]
     while True:
         if fresh := batch.admit(queue):
             prefill(target, cache, batch, fresh)
@@ -278,27 +282,28 @@ def stepwise(target, prompts, max_tokens, draft=None, gamma=0, *, rows=None, sam
         requests, wanted = [batch.request[row] for row in active], [0] * rows
         for row, length in zip(active, lengths.gammas(len(active), requests), strict=True):
             wanted[row] = min(length, batch.room[row] - 1)
-        proposal = draft.propose(batch, wanted, sampling, rng) if any(wanted) else Proposal(batch.tokens[:, :0], wanted)
+        proposal = draft.propose(batch, wanted, sampling, rng) if any(wanted) else Proposal(nothing, wanted)
         t1 = clock()
         widths = [w if r is not None else -1 for w, r in zip(proposal.widths, batch.request, strict=True)]
-        inputs = torch.cat((batch.tail([1] * rows), proposal.tokens), dim=1)
+        guesses = proposal.tokens.tolist()
+        inputs = torch.tensor([[last, *guess] for last, guess in zip(batch.last(), guesses, strict=True)])
         logits = target(inputs.to(target.device), cache, [w + 1 for w in widths])
         t2 = clock()
         if sampling.greedy:
-            accepted, table = verify_greedy(logits, proposal.tokens.numpy(), widths)
+            accepted, table = verify_greedy(logits, guesses, widths)
         else:
             accepted, table = sampling.verify(logits, proposal.tokens, widths, proposal.probs, rng)
         committed = []
         for row, request in zip(active, requests, strict=True):
-            count, finish = batch.commit(row, table[row, : accepted[row] + 1], stop)
+            count, finish = batch.commit(row, table[row][: accepted[row] + 1], stop)
             committed.append(count)
             cache.length[row] = batch.length[row] - 1  # roll back; the last token is fed by the next round
-            lengths.observe(request, widths[row], int(accepted[row]))
+            lengths.observe(request, widths[row], accepted[row])
             if finish:
                 lengths.finish(request)
                 ends[request] = batch.text[row, : batch.length[row]].tolist(), finish
                 batch.request[row] = None
-        drafted, accepted = [widths[row] for row in active], accepted[active].tolist()
+        drafted, accepted = [widths[row] for row in active], [accepted[row] for row in active]
         t3 = clock()
         rounds.append(Round(requests, drafted, accepted, committed, t1 - t0, t2 - t1, t3 - t2))
         yield sum(committed)

@@ -27,5 +27,5 @@ def replay(draft, prompt, text, gamma, max_tokens=None):
         hits = guesses[: len(rest)] == rest[: len(guesses)]
         accepted = int(np.logical_and.accumulate(hits).sum())
         rounds.append((len(guesses), accepted))
-        batch.commit(0, rest[: accepted + 1], NOTHING)
+        batch.commit(0, rest[: accepted + 1].tolist(), NOTHING)
     return rounds

@@ -150,7 +150,7 @@ def stepwise_tree(target, prompts, max_tokens, draft, *, rows=None, sampling=GRE
         requests, accepted, committed = [batch.request[row] for row in active], [], []
         for row, request in zip(active, requests, strict=True):
             start, path = batch.length[row] - 1, paths[row]
-            new = choices[row, path][: batch.room[row]]
+            new = choices[row, path][: batch.room[row]].tolist()
             count, finish = batch.commit(row, new, stop)
             keep_path(cache, row, start, path)
             accepted.append(len(path) - 1)

@@ -250,7 +250,7 @@ def test_a_scripted_draft_can_pay_for_another_one_and_strays_are_counted(make_pa
     assert run.rounds[0].accepted == [4] and draft.paying.cache.length[0] > 3
     batch = batch_of([1, 2, 3])
     draft.begin(batch, [0])
-    batch.commit(0, np.array([(draft.texts[0][3] + 1) % VOCAB]), Stop())
+    batch.commit(0, [(draft.texts[0][3] + 1) % VOCAB], Stop())
     right = generate(target, [batch.text[0, :4].tolist()], 2).outputs[0].tokens
     assert draft.propose(batch, [2], GREEDY, None).tokens.tolist() == [right] and draft.strayed == 1
 

@@ -2,7 +2,6 @@
 
 from collections import deque
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -106,16 +105,16 @@ def test_commit_counts_the_end():
     ):
         batch = Batch(1, 20, room)
         batch.admit(deque([(0, [1, 2])]))
-        assert batch.commit(0, np.array([4, 5, 6]), Stop(eos)) == expected  # 5: inside the accepted prefix, L < K + 1
+        assert batch.commit(0, [4, 5, 6], Stop(eos)) == expected  # 5: inside the accepted prefix, L < K + 1
         assert batch.text[0, 2 : batch.length[0]].tolist() == [4, 5, 6][: expected[0]]
 
 
 def test_the_accepted_prefix_is_contiguous():
     logits = torch.nn.functional.one_hot(torch.tensor([7, 1, 2, 3, 9, 1, 9, 3, 9]), 12).float()
-    guesses = np.array([[0, 0, 0], [1, 2, 3], [0, 0, 0], [1, 2, 3]])  # the third row takes no part
+    guesses = [[0, 0, 0], [1, 2, 3], [0, 0, 0], [1, 2, 3]]  # the third row takes no part
     accepted, table = verify_greedy(logits, guesses, [0, 3, -1, 3])
-    assert accepted.tolist() == [0, 3, 0, 1]  # a later hit does not count
-    assert [row[: k + 1].tolist() for row, k in zip(table, accepted, strict=True)][:2] == [[7], [1, 2, 3, 9]]
+    assert accepted == [0, 3, 0, 1]  # a later hit does not count
+    assert [row[: k + 1] for row, k in zip(table, accepted, strict=True)][:2] == [[7], [1, 2, 3, 9]]
 
 
 def test_a_draft_keeps_only_what_was_committed(pairs):
@@ -124,10 +123,10 @@ def test_a_draft_keeps_only_what_was_committed(pairs):
         batch, draft = Batch(1, 40, 20), ModelDraft(model)
         batch.admit(deque([(0, [3, 4, 5])]))
         draft.begin(batch, [0])
-        guesses = draft.propose(batch, [4], GREEDY, None).tokens[0].numpy()
-        batch.commit(0, np.array([*guesses[:kept], 60]), Stop())
+        guesses = draft.propose(batch, [4], GREEDY, None).tokens[0].tolist()
+        batch.commit(0, [*guesses[:kept], 60], Stop())
         again, fresh = Batch(1, 40, 20), ModelDraft(model)
-        again.admit(deque([(0, [3, 4, 5, *guesses[:kept].tolist(), 60])]))
+        again.admit(deque([(0, [3, 4, 5, *guesses[:kept], 60])]))
         fresh.begin(again, [0])
         assert draft.propose(batch, [3], GREEDY, None).tokens.equal(fresh.propose(again, [3], GREEDY, None).tokens)
         assert draft.cache.length == fresh.cache.length
