@@ -39,7 +39,7 @@ STYLE = """
 .sg-quiz .OrderQn { background: #3b2a5c; color: #ffffff; }
 .sg-quiz .sg-order { margin: .3rem 0; padding-left: 1.6rem; }
 .sg-quiz .sg-order li { margin: .35rem 0; }
-.sg-quiz .sg-order span { display: inline-block; width: calc(100% - 6.6rem); margin-right: .6rem; }
+.sg-quiz .sg-order span { display: inline-block; width: calc(100% - 7.6rem); margin-right: .6rem; }
 .sg-quiz .sg-order div { display: inline-block; white-space: nowrap; }
 .sg-quiz .sg-order button { margin-right: .3rem; }
 .sg-quiz .Answer { grid-template-columns: 1fr; grid-gap: .5rem; margin: .5rem 0; border-radius: .5rem; }
@@ -65,6 +65,7 @@ STYLE = """
 .sg-quiz .Feedback.incorrect { background: var(--sg-wrong); color: var(--sg-wrong-text); }
 .sg-quiz-live .sg-paper { display: none; }
 .sg-paper ol { list-style: lower-alpha; }
+@media (max-width: 576px) { .sg-quiz .sg-order span { display: block; width: auto; } }
 @media print {
   .sg-quiz .Quiz { display: none; }
   .sg-quiz .sg-paper { display: block; }
