@@ -60,9 +60,10 @@ def gain_over_load(ledger_of, batches, gammas, schedule=None):
     ax = drawing.subplots()
     ledgers = {batch: ledger_of(batch) for batch in batches}
     ax.axhline(1, color=INK, linewidth=1)
-    for gamma, colour in zip(gammas, SERIES * len(gammas), strict=False):
+    for gamma in gammas:
+        colour = SERIES[(gamma - 1) % len(SERIES)]
         gains = [ledger.speedup(gamma) for ledger in ledgers.values()]
-        ax.plot(batches, gains, color=colour, **PREDICTION | {"markevery": _spread(batches)})
+        ax.plot(batches, gains, color=colour, clip_on=False, **PREDICTION | {"markevery": _spread(batches)})
         ends.append((batches[-1], gains[-1], f"γ = {gamma}", colour))
         said.append(f"γ = {gamma}: S = {gains[0]:.2f} at {batches[0]}, {gains[-1]:.2f} at {batches[-1]}")
     label_axes(ax, BATCH, "speedup S (×)", None)

@@ -60,7 +60,8 @@ def _budget(ax, step, engine):
         ax.barh(0, granted, left=left, color=colour, alpha=0.85, edgecolor=PAPER, hatch="///" if prefill else None)
         if granted > 0.05 * engine.max_num_batched_tokens:
             name = f"{identifier}: prefill" if prefill and granted > 9 else f"{identifier}"
-            ax.text(left + granted / 2, 0, name, ha="center", va="center", color=PAPER, size=SMALL)
+            box = {"facecolor": colour, "edgecolor": "none", "pad": 2} if prefill else None
+            ax.text(left + granted / 2, 0, name, ha="center", va="center", color=PAPER, size=SMALL, bbox=box)
         left += granted
     budget = engine.max_num_batched_tokens
     ax.barh(0, budget - left, left=left, color="none", edgecolor=INK, linewidth=0.8)
@@ -182,7 +183,7 @@ def request_timeline(result, shown=None):
     spans, struck = _spans(result, shown)
     for (place, prefill), pieces in spans.items():
         axes[0].broken_barh(
-            pieces, (place - 0.38, 0.76), color=DRAFT if prefill else VERIFY, alpha=0.85, linewidth=0,
+            pieces, (place - 0.38, 0.76), color=DRAFT if prefill else VERIFY, linewidth=0,
         )  # fmt: skip
     axes[0].plot(*zip(*struck, strict=True), "x", color=LOSS, markersize=6, markeredgewidth=1.8) if struck else None
     axes[0].set(yticks=range(len(shown)), yticklabels=shown, ylim=(len(shown) - 0.4, -0.6), ylabel="request (number)")
