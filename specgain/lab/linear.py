@@ -5,9 +5,14 @@ packed once for oneDNN does not, and neither, up to five rows, does `W @ x.T`. T
 less time than that of one, so a plain step gains by adding empty rows. `python -m benchmarks.kernels` shows it.
 """
 
+import os
+
 import torch
 import torch.nn.functional as F
 
+# oneDNN compiles a product for every number of rows and forgets all but the last 1024 of them; a batch whose rows have
+# unequal lengths brings a new number in every pass. Read when the first product is compiled.
+os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "8192")
 ROWS = 4  # the packed product of so many rows is the fastest; fewer are padded
 LARGE = 2**18  # weights in a matrix (1 MiB in float32); below, a call of oneDNN costs more than it saves on one row
 
