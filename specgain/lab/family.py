@@ -7,6 +7,7 @@ sixteen at a time on all cores, since the rounds of a request do not depend on w
 
 import os
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from time import perf_counter
 
@@ -88,19 +89,19 @@ def untimed_rounds(pair, prompts, setting, gammas, drafts, domains, new_tokens):
 
     A draft with a memory begins each text cold, as it does where one request is measured at a time.
     """
-    found, threads = {}, torch.get_num_threads()
-    torch.set_num_threads(os.cpu_count() or 1)
-    for domain in domains:
-        texts = prompt_tokens(pair, "calibration", domain, setting.context)[:prompts].tolist()
-        for draft in drafts:
-            own = _cold(pair.drafts[draft])
-            for gamma in [g for g in gammas if g == getattr(own, "nodes", g)]:
-                seed = zlib.crc32(f"acceptance/{domain}/{draft}/{gamma}".encode())
-                loop = chain_or_tree(pair.target, texts, new_tokens, own, gamma, rows=TOGETHER, seed=seed,
-                                     sampling=Sampling(setting.temperature))  # fmt: skip
-                found[domain, draft, gamma] = [output.log for output in in_turns([loop])[0].outputs]
-    torch.set_num_threads(threads)
-    return found
+    texts = {d: prompt_tokens(pair, "calibration", d, setting.context)[:prompts].tolist() for d in domains}
+    arms = [
+        (d, name, g) for d in domains for name in drafts for g in gammas if g == getattr(pair.drafts[name], "nodes", g)
+    ]
+
+    def rounds(arm):
+        domain, draft, gamma = arm
+        loop = chain_or_tree(pair.target, texts[domain], new_tokens, _cold(pair.drafts[draft]), gamma, rows=TOGETHER,
+                             sampling=Sampling(setting.temperature), seed=zlib.crc32(f"acceptance/{arm}".encode()))  # fmt: skip
+        return [output.log for output in in_turns([loop])[0].outputs]
+
+    with ThreadPoolExecutor(os.cpu_count(), initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        return dict(zip(arms, pool.map(rounds, arms), strict=True))
 
 
 def _cold(draft):
