@@ -33,9 +33,12 @@
 
   /* Let the long names of a table break behind their joints, such as in vllm:spec_decode_num_drafts. */
   function markJoints() {
-    for (const code of document.querySelectorAll(".bd-article table :is(code:not(:has(.pre)), code .pre)"))
-      if (!code.children.length)
-        code.replaceChildren(...code.textContent.split(/(?<=[_:\/.])(?=\w)/).flatMap((part) => [part, document.createElement("wbr")]));
+    const cells = ".bd-article table :is(code:not(:has(.pre)), code .pre), .bd-article table.sg-cards td";
+    for (const cell of document.querySelectorAll(cells)) {
+      const joint = cell.closest("code") ? /(?<=[_:\/.])(?=\w)/ : /(?<=[_\/])(?=\w)/;
+      for (const text of [...cell.childNodes].filter((part) => part.nodeType === Node.TEXT_NODE && joint.test(part.data)))
+        text.replaceWith(...text.data.split(joint).flatMap((part) => [part, document.createElement("wbr")]));
+    }
   }
 
   /* A table that becomes cards on a phone needs its heads before its entries; those of PageTable have them already. */
