@@ -12,7 +12,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from specgain.control import cut_lengths
+from specgain.control import best_lengths
 from specgain.lab.loop import Proposal, private, spread
 from specgain.lab.model import Cache, Config, Model, WeightsError
 from specgain.lab.pair import WEIGHTS, sha256
@@ -130,11 +130,11 @@ class OnePass(Head):
     confidence = t_step = None
 
     def budgeted(self, confidence, t_step):
-        """Return a private copy that gives each step's positions to the likeliest candidates of all rows (`cut_lengths`).
+        """Return a private copy that gives each step's positions to the likeliest candidates of all rows (`best_lengths`).
 
         `confidence(x, greedy)` foretells the survivals (rows, BLOCK) from the entries, as `SurvivalHead` does;
-        `t_step(positions)` is the time of a step in seconds. The loop's γ is then the most that a row may get. All is
-        decided before a candidate is drawn, so the output keeps its law.
+        `t_step(depth, positions)` is the time of a step in seconds, `depth` the longest row's candidates. The loop's γ is
+        then the most that a row may get. All is decided before a candidate is drawn, so the output keeps its law.
         """
         own = private(self)
         own.confidence, own.t_step = confidence, t_step
@@ -165,7 +165,7 @@ class OnePass(Head):
         foretold = self.confidence(last, greedy).tolist()
         survivals = [row[: wanted[r]] for r, row in zip(rows, foretold, strict=True)]
         widths = [0] * len(wanted)
-        for r, length in zip(rows, cut_lengths(survivals, self.t_step, batch_size), strict=True):
+        for r, length in zip(rows, best_lengths(survivals, self.t_step, batch_size), strict=True):
             widths[r] = length
         return last[[i for i, r in enumerate(rows) if widths[r]]], widths
 

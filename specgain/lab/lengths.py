@@ -13,7 +13,6 @@ import torch
 from specgain import calibration, gain
 from specgain.control import Budget, Controller, Fixed, MovingAverage, StepRule, StopRule
 from specgain.lab.confidence import load_confidence
-from specgain.lab.heads import OnePass
 from specgain.lab.loop import ModelDraft, generate, in_turns, private, stepwise
 from specgain.lab.measure import environment, first_difference, no_garbage_collection
 from specgain.lab.model import Cache
@@ -49,7 +48,8 @@ def make_plan(weights, draft="weak", rows=(4, 8), fixed=(0, 1, 2, 3, 4, 6), adap
 class StepCost:
     """Seconds of a step of `rows` requests: `plain`, or base + depth · per_pass + positions · per_position if it drafts.
 
-    A draft that writes in one pass has no depth: its pass is in the base, and `per_pass` is 0.
+    Depth is the longest row's number of candidates. If the draft writes them in one pass, `per_pass` is what is left of
+    it: attention pads all rows to the longest.
     """
 
     rows: int
@@ -67,16 +67,14 @@ class StepCost:
         return self.step(gamma, self.rows * (gamma + 1))
 
     @classmethod
-    def fit(cls, rounds, rows, one_pass=False):
+    def fit(cls, rounds, rows):
         """Return the cost that fits these `loop.Round`s best in least squares; rounds of fewer requests do not count."""
         full = [r for r in rounds if len(r.requests) == rows]
         drafting = [r for r in full if any(r.drafted)]
-        seen = np.array([(1, 0 if one_pass else max(r.drafted), rows + sum(r.drafted)) for r in drafting])
+        seen = np.array([(1, max(r.drafted), rows + sum(r.drafted)) for r in drafting])
         seconds = np.array([r.time for r in drafting])
-        found = np.linalg.lstsq(seen, seconds, rcond=None)[0]  # a column of zeros gets 0
-        if (
-            rows == 1 and not one_pass or found[2] < 0
-        ):  # a row alone has one position per pass, which then stand for both
+        found = np.linalg.lstsq(seen, seconds, rcond=None)[0]
+        if rows == 1 or found[2] < 0:  # a row alone has one position per pass, which then stand for both
             found = [*np.linalg.lstsq(seen[:, :2], seconds, rcond=None)[0], 0.0]
         return cls(rows, float(np.mean([r.time for r in full if not any(r.drafted)])), *map(float, found))
 
@@ -100,7 +98,7 @@ def measure_cost(pair, plan, rows):
     lengths = [*map(Fixed, plan["fixed"]), *(Varied(max(plan["fixed"]), seed) for seed in (1, 2))]
     draft = pair.drafts[plan["draft"]]
     runs = _in_turns(pair, prompts, [(one, private(draft)) for one in lengths], plan, rows)
-    return StepCost.fit([r for run in runs for r in run.rounds], rows, isinstance(draft, OnePass))
+    return StepCost.fit([r for run in runs for r in run.rounds], rows)
 
 
 # --- the arms ------------------------------------------------------------------------------------------------------
@@ -113,7 +111,7 @@ def make_arms(pair, plan, cost):
     for name in plan["adaptive"]:
         if name == "budget by head":
             head = load_confidence(plan["draft"], pair.folder)
-            arms[name] = Fixed(longest), draft.budgeted(head, lambda positions: cost.step(1, positions))
+            arms[name] = Fixed(longest), draft.budgeted(head, cost.step)
         elif name.startswith("stop by"):
             chance, head = (
                 (float, load_confidence(plan["draft"], pair.folder)) if "head" in name else (calibrated(plan), None)

@@ -87,7 +87,7 @@ def test_what_the_survival_head_foretells_comes_true_on_prompts_that_it_has_not_
         return torch.ones_like(told[-1])
 
     prompts = [row.tolist() for domain in DOMAINS for row in pair.prompts("test")[domain][:12]]
-    all_of_them = head.budgeted(listen, lambda positions: 1.0)
+    all_of_them = head.budgeted(listen, lambda depth, positions: 1.0)
     run = generate(all_of_them.target, prompts, 48, all_of_them, BLOCK, sampling=sampling)
     for foretold, r in zip(told, run.rounds, strict=False):
         drafting = [i for i, d in enumerate(r.drafted) if d]

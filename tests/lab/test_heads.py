@@ -80,14 +80,14 @@ def test_rows_share_a_budget_and_the_text_stays_as_it_is(target_weights, kind):
         asked.append((len(x), greedy))
         return x[:, :BLOCK].abs().clamp(max=1).cumprod(dim=1)
 
-    shared = head.budgeted(confidence, lambda positions: 12 + positions)
+    shared = head.budgeted(confidence, lambda depth, positions: 12 + positions)
     assert head.confidence is None and shared.target is not target  # the head itself keeps to the loop's lengths
     plain = [o.tokens for o in generate(target, PROMPTS, 24).outputs]
     run = generate(shared.target, PROMPTS, 24, shared, 6, rows=3)
     assert [o.tokens for o in run.outputs] == plain
     assert len({d for r in run.rounds for d in r.drafted}) > 3 and any(len(set(r.drafted)) > 1 for r in run.rounds)
     assert all(greedy and rows <= 3 for rows, greedy in asked)
-    never = head.budgeted(confidence, lambda positions: positions**9)  # no candidate is worth that
+    never = head.budgeted(confidence, lambda depth, positions: positions**9)  # no candidate is worth that
     run = generate(never.target, PROMPTS, 24, never, 6)
     assert [o.tokens for o in run.outputs] == plain and not any(any(r.drafted) for r in run.rounds)
 

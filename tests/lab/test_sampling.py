@@ -424,7 +424,7 @@ def test_a_one_pass_draft_whose_rows_share_a_budget_is_exact(make_weights, how):
     weights = {"join": torch.cat((torch.eye(32), 0.05 * torch.randn(32, 32, generator=rng)), dim=1),
                "heads": 0.1 * torch.randn(BLOCK * 32, 32, generator=rng)}  # fmt: skip
     foretold = lambda x, greedy: x[:, :BLOCK].sigmoid().cumprod(dim=1)  # noqa: E731
-    head = KINDS["multi"]("multi", weights, target).budgeted(foretold, lambda positions: 40 + positions)
+    head = KINDS["multi"]("multi", weights, target).budgeted(foretold, lambda depth, positions: 40 + positions)
     run = generate(head.target, [PROMPT] * 80, TOKENS, head, 3, sampling=how, rows=20)
     assert {d for r in run.rounds for d in r.drafted} >= {0, 1, 2} and any(len(set(r.drafted)) > 1 for r in run.rounds)
     values = p_values(head.target, head, 3, {"rows": 60}, how, repeats=10)
