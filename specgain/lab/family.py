@@ -31,8 +31,8 @@ SCHEMA = "specgain.family/1"
 # (requests in a pass, temperature, kinds of text, lengths, prompts of each kind for cost, acceptance and test): greedy
 # where the text does not loop. With 0 prompts for acceptance it comes from the rounds of the cost.
 PARTS = (
-    (1, 0.0, ("json", "viet", "func"), (2, 4, 8), (1, 16, 8)),
-    (1, 1.0, ("prose", "stdlib"), (4,), (1, 16, 8)),
+    (1, 0.0, ("json", "viet", "func"), (2, 4, 8), (2, 16, 8)),
+    (1, 1.0, ("prose", "stdlib"), (4,), (1, 16, 6)),
     (16, 0.0, ("json", "viet"), (4,), (32, 0, 32)),
 )
 
@@ -73,15 +73,21 @@ def both_sides(pair, prompts, setting, **shape):
     """Return {"calibration": `RoundLog`, "test": `RoundLog`} of so many `prompts` {which: per text}, timed side by side.
 
     All arms of both sides take turns: a calibration prompt with its share of the test prompts, or two whole batches.
+    Single requests are also decoded plainly for calibration, as many as for the test: every prediction rests on that step.
     """
     sides = {which: Side(pair, which, count, log=None, setting=setting, **shape) for which, count in prompts.items()}
+    if setting.rows == 1:
+        prompts = prompts | {"plain": prompts["test"]}
+        sides["plain"] = Side(pair, "calibration", prompts["test"], log=None, setting=setting, **shape | {"drafts": []})
     sides["test"].warm_up()
-    steps = 1 if setting.rows > 1 else min(prompts.values())
+    steps = 1 if setting.rows > 1 else prompts["calibration"]
     for step in range(1, steps + 1):
         new = [job for which, side in sides.items() for job in side.jobs(prompts[which] * step // steps) if job.group]
         for domain in shape["domains"]:
             run_together([job for job in new if job.domain == domain])
-    return {which: side.log for which, side in sides.items()}
+    logs = {which: side.log for which, side in sides.items()}
+    logs["calibration"].requests += logs.pop("plain").requests if "plain" in logs else []
+    return logs
 
 
 def untimed_rounds(pair, prompts, setting, gammas, drafts, domains, new_tokens):
@@ -112,15 +118,17 @@ def _cold(draft):
 def held(logs, domain, method, gammas, rounds=None):
     """Return the cells of one method and text: predicted from calibration prompts, held against the test log.
 
-    A pass of one request costs the same for every text, so all texts give its cost; in a batch the text decides how
-    wide the pass is. `rounds` are those of `untimed_rounds`; without them acceptance comes from the timed prompts.
+    A pass of one request costs the same for every text, and verifying a chain the same for every draft, so all give
+    its cost; in a batch draft and text decide how wide the pass is. `rounds` are those of `untimed_rounds`; without them
+    acceptance comes from the timed prompts.
     """
     calibration, test = logs["calibration"], logs["test"].select(domain=domain)
     if rounds is None:
         calibration = calibration.select(domain=domain)
         rounds = {(domain, method, g): calibration.select(arm=method, gamma=g).requests for g in gammas}
-    own = [request for request in calibration.requests if request.arm in ("plain", method)]
-    cost, cells = Cost.by_width(replace(calibration, requests=own)), []
+    chains = calibration.setup["rows"] == 1 and method != "tree"
+    own = [r for r in calibration.requests if r.arm in ("plain", method) or (chains and r.arm != "tree")]
+    cost, cells = Cost.by_width(replace(calibration, requests=own), method), []
     for gamma in gammas:
         if entries := rounds.get((domain, method, gamma)):  # a tree has one size
             record = {"domains": {domain: {"agreement": {method: entries}}}}

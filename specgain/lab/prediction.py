@@ -93,17 +93,21 @@ class Cost:
         return cls._from_means(sums.means(), source, rows)
 
     @classmethod
-    def by_width(cls, log, source="in the loop"):
-        """Return the Cost of one draft by what its rounds offered, 0 included: means over all its rounds, at any γ.
+    def by_width(cls, log, draft=None, source="in the loop"):
+        """Return the Cost of a draft by what its rounds offered, 0 included: means over all its rounds, at any γ.
 
-        For a draft that often offers less than γ, or nothing. Plain decoding gives `t_decode`, and stands in for rounds
-        without a candidate if there were none; what is wider than all rounds costs what the widest did. In a batch a
-        pass waits for all its rows: there a round costs the mean of all rounds, whatever its own row offered.
+        For a draft that often offers less than γ, or nothing. Where the log holds other drafts too, they help to tell
+        what verifying a width costs. Plain decoding gives `t_decode`, and stands in for rounds without a candidate if
+        there were none; what is wider than all rounds costs what the widest did. In a batch a pass waits for all its
+        rows: there a round costs the mean of all rounds of the log, whatever its own row offered.
         """
         rows, drafts = rows_of(log), [request for request in log.requests if request.gamma]
         found = sum((_phase_sums(request, rows) for request in log.requests if not request.gamma), _Sums()).means()
         t_decode = cls._from_means(found, source, rows).t_decode
-        found |= sum((_phase_sums(request, rows, every=True) for request in drafts), _Sums()).means()
+        for own in (False, True):
+            requests = [request for request in drafts if not own or draft in (None, request.arm)]
+            sums = sum((_phase_sums(request, rows, every=True) for request in requests), _Sums())
+            found |= {name: mean for name, mean in sums.means().items() if name[0].startswith("draft") is own}
         longest = max(request.gamma for request in drafts)
         for part in {part for part, _ in found}:
             found.setdefault((part, longest), found[part, max(g for p, g in found if p == part)])
