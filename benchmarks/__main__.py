@@ -28,7 +28,7 @@ def spread(values, scale=1e3):
     return {"median": round(float(median), 4), "low": round(float(low), 4), "high": round(float(high), 4)}
 
 
-def in_turns(arms, repeats):
+def time_calls(arms, repeats):
     """Return {arm: seconds of each call}: all arms once per turn in rotating order, after one call to warm up."""
     times, names = {name: [] for name in arms}, list(arms)
     for call in arms.values():
@@ -63,7 +63,7 @@ def bench_map():
         "one call, 1,000,000 cells": lambda: acceptance.committed_length_constant(a, gamma),
         "loop, 10,000 cells": lambda: [acceptance.committed_length_constant(x, g) for x in some_a for g in some_gamma],
     }
-    times = in_turns(arms, 15)
+    times = time_calls(arms, 15)
     medians = [np.median(seconds) for seconds in times.values()]
     return {name: spread(seconds) for name, seconds in times.items()} | {
         "unit": "ms",
@@ -89,7 +89,7 @@ def bench_kernels(positions=(1, 2, 3, 5, 9, 17), context=112, repeats=60):
 
         return call
 
-    times = in_turns({(k, n): verify(target, n) for k, target in targets.items() for n in positions}, repeats)
+    times = time_calls({(k, n): verify(target, n) for k, target in targets.items() for n in positions}, repeats)
     fastest_step = min(np.median(times[k, 1]) for k in kernels)
     return {
         "unit": "multiples of the fastest single step",

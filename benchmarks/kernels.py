@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.__main__ import in_turns, raw, spread, write
+from benchmarks.__main__ import time_calls, raw, spread, write
 
 RESULTS = Path(__file__).parent / "results"
 KERNELS = ("F.linear", "W @ x.T", "packed", "int8", "int8 dynamic", "int8 weight-only")
@@ -71,7 +71,7 @@ def table(models, batch, context, positions, repeats):
         rows = [n for n in positions if name != "int8 weight-only" or n * batch <= LINEAR_ROWS]
         if rows:
             arms |= {(name, n): call for n, call in passes(model, batch, context, rows).items()}
-    times = {arm: np.array(seconds) for arm, seconds in in_turns(arms, repeats).items()}
+    times = {arm: np.array(seconds) for arm, seconds in time_calls(arms, repeats).items()}
     steps = {name: times[name, 1] for name in models if (name, 1) in times}
     fastest = min((name for name in steps if name in FLOAT), key=lambda name: np.median(steps[name]))
     found = {}
