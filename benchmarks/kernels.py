@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.__main__ import time_calls, raw, spread, write
+from benchmarks.__main__ import raw, spread, time_calls, write
 
 RESULTS = Path(__file__).parent / "results"
 KERNELS = ("F.linear", "W @ x.T", "packed", "int8", "int8 dynamic", "int8 weight-only")
