@@ -7,7 +7,7 @@
 `run` takes about five minutes; let the machine be idle. It needs the confidence head of tools/train_confidence.py, and
 writes lengths.json beside the plan. With `--name lengths-alone` the same is done for one request at a time, in three
 minutes, and written to lengths-alone.json; with `--name lengths-block` for a draft that writes its block in one pass, the
-multi-token heads, in eight. What is measured is in specgain/lab/lengths.py.
+multi-token heads, in ten. What is measured is in specgain/lab/lengths.py.
 """
 
 import argparse
