@@ -112,7 +112,8 @@ def run_together(jobs):
     """Run these `_Job`s, all arms of all of them in turns, so that they meet the same moments of the machine."""
     loops = [job.loops() for job in jobs]
     with no_garbage_collection():
-        runs = in_turns([loop for own in loops for loop in own], TURN * max(job.side.setting.rows for job in jobs))
+        rows = max(job.side.setting.rows for job in jobs)
+        runs = in_turns([loop for own in loops for loop in own], max(TURN, 4 * rows))
     for job, own in zip(jobs, loops, strict=True):
         job.note(runs[: len(own)])
         runs = runs[len(own) :]
@@ -430,12 +431,13 @@ def disturbed(log, tolerance=0.10):
 
 
 def make_plan(pair, gammas=GAMMAS, domains=DOMAINS, new_tokens=64, cost_prompts=9, acceptance_prompts=64,
-              run_prompts=36, repeats=1, blocks=9, threads=1, more=()):  # fmt: skip
+              run_prompts=36, repeats=1, blocks=9, threads=1, more=(), setting=BASE):  # fmt: skip
     """Return what `round_timing` will measure and which cells it will predict: a dict to commit before the run.
 
     Numbers of prompts are per domain. Calibration and test run together in `blocks` blocks, an equal part of each; every
-    test prompt comes up in `repeats` of them. Each dict of `more` is one more part, with what differs from the first:
-    rows, temperature, context, domains, drafts, gammas, cost_prompts, run_prompts, repeats.
+    test prompt comes up in `repeats` of them. The first part is measured in `setting`; each dict of `more` is one more
+    part, with what differs from the first: rows, temperature, context, domains, drafts, gammas, cost_prompts, run_prompts,
+    repeats.
     """
     if not 1 <= blocks <= min(cost_prompts, run_prompts * repeats):
         raise ValueError(
@@ -450,8 +452,8 @@ def make_plan(pair, gammas=GAMMAS, domains=DOMAINS, new_tokens=64, cost_prompts=
             "run_prompts": run_prompts,
             "repeats": repeats,
         }
-        | BASE.to_json()
-        | {"context": pair.prompts("test")[domains[0]].shape[1]}
+        | setting.to_json()
+        | {"context": setting.context or pair.prompts("test")[domains[0]].shape[1]}
     )
     if unknown := sorted({key for part in more for key in part} - first.keys()):
         raise ValueError(f"more = {unknown} unknown; a part can set {', '.join(first)}")
@@ -507,7 +509,7 @@ def round_timing(plan, pair=None, progress=None):
             found = f"these are {pair.weights_hash}; make a new plan"
             raise ValueError(f"the plan is for weights {plan['weights']}, {found}")
         parts = [_Part(plan, part, pair, progress) for part in (plan, *plan["more"])]
-        tight = _tight_cost(plan, pair)
+        tight = _tight_cost(plan, pair) if plan["rows"] == 1 else None
         for block in range(1, plan["blocks"] + 1):
             for part in parts:
                 part.turn(block)
@@ -515,8 +517,10 @@ def round_timing(plan, pair=None, progress=None):
         torch.set_num_threads(before)
     result, *more = [part.outcome() for part in parts]
     judged = [cell for part in (result, *more) for cell in part["cells"] if not cell["not_judged"]]
-    held = predict(tight, parts[0].acceptance, plan["gammas"], parts[0].test.log)
-    extra = {"cost_tight": tight.to_json(), "summary_tight": summary(held), "load_average_after": _load_average()}
+    extra = {"load_average_after": _load_average()}
+    if tight is not None:
+        held = predict(tight, parts[0].acceptance, plan["gammas"], parts[0].test.log)
+        extra |= {"cost_tight": tight.to_json(), "summary_tight": summary(held)}
     head = {"schema": RESULT, "plan": plan, "environment": parts[0].test.log.environment}
     summaries = {"summary_judged": summary(judged)} if judged else {}
     return head | result | extra | summaries | {"more": more}, [part.test.log for part in parts]

@@ -53,12 +53,15 @@ class Cost:
     def total(self, kinds):
         """Return the seconds of rounds counted as {(drafted, whether the round before was fully accepted): count}.
 
-        A batch waits for the longest of its drafts, so a row that shortens its last rounds saves no draft time there.
+        In a batch a row that shortens its last rounds saves little: all wait for the longest draft, and of a pass over
+        `rows` rows it narrows its own share only.
         """
         longest, total = max((g for g, _ in kinds), default=0), 0.0
         for (g, full), count in kinds.items():
             draft = self.draft_after_acceptance if full else self.draft_after_rejection
-            total += count * (draft(longest if self.rows > 1 else g) + self.verify(g) + self.other(g))
+            own, others = (self.verify(n) + self.other(n) for n in (g, longest))
+            whole = (own + (self.rows - 1) * others) / self.rows
+            total += count * (draft(longest if self.rows > 1 else g) + whole)
         return total
 
     def round_time(self, full=0.0):
