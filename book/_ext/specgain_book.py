@@ -132,21 +132,22 @@ def add_facts(app, doctree):
 
 
 MINUS = re.compile(r"(?<![^\s(=:|])-(?=\.?\d)")  # a hyphen that stands for the sign of a number
+PERCENT = re.compile(r"(?<=\d)%")  # as cells print it; running text has a space that does not break
 ALIGNED = re.compile(r"\S {2,}\S")  # columns, which must not be broken
 CODE = re.compile(r"^\s*[\[{]|^\$ |^\w+ [^:\n]*--\w", re.MULTILINE)  # JSON and command lines keep their characters
 
 
 def set_outputs(app, doctree):
-    """Set what cells print and return as text: a real minus before numbers, and sentences that may break on a phone."""
+    """Set what cells print and return: a real minus, a space before % in sentences, lines that may break on a phone."""
     outputs = [node for node in doctree.findall(nodes.container) if node.get("nb_element") == "cell_code_output"]
     for block in [block for output in outputs for block in output.findall(nodes.literal_block)]:
         text = MINUS.sub("−", block.astext())
-        if "stream" in block["classes"] and not CODE.search(text):
+        if ("stream" in block["classes"] or text[:1] == "'") and not CODE.search(text):
             block.rawsource, block[:] = text, [nodes.Text(text)]
             block["classes"] += [] if ALIGNED.search(text) else ["sg-sentences"]
     for text in [text for output in outputs for text in output.findall(nodes.Text)]:
         if isinstance(text.parent, nodes.paragraph | nodes.strong | nodes.emphasis):
-            text.parent.replace(text, nodes.Text(MINUS.sub("−", text)))
+            text.parent.replace(text, nodes.Text(PERCENT.sub("\u00a0%", MINUS.sub("−", text))))
 
 
 # --- 4. MathJax --------------------------------------------------------------------------------

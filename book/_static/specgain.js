@@ -31,9 +31,9 @@
     }
   }
 
-  /* Let the long names of a table break behind their joints, such as in vllm:spec_decode_num_drafts. */
+  /* Let the long names of a table or a source break behind their joints, such as in vllm:spec_decode_num_drafts. */
   function markJoints() {
-    const cells = ".bd-article table :is(code:not(:has(.pre)), code .pre), .bd-article table.sg-cards td";
+    const cells = ".bd-article table :is(code:not(:has(.pre)), code .pre), .bd-article :is(table.sg-cards td, div.cell_output em)";
     for (const cell of document.querySelectorAll(cells)) {
       const joint = cell.closest("code") ? /(?<=[_:\/.])(?=\w)/ : /(?<=[_\/])(?=\w)/;
       for (const text of [...cell.childNodes].filter((part) => part.nodeType === Node.TEXT_NODE && joint.test(part.data)))

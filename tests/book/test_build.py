@@ -197,10 +197,11 @@ def test_printed_numbers_have_a_real_minus_and_printed_sentences_may_break():
     for text, wanted in printed.items():
         block = nodes.literal_block(text, text, classes=["output", "stream"])
         code = nodes.literal_block("-1", "-1", classes=["output", "text_plain"])
-        said = nodes.paragraph("", "from -9 to +134 ms")
+        said = nodes.paragraph("", "from -9 to +134%")
         output = nodes.container("", block, code, said, nb_element="cell_code_output")
         module.set_outputs(None, nodes.section("", output, nodes.paragraph("", "-1")))
-        assert block.astext() == block.rawsource == wanted and code.astext() == "-1" and said.astext() == "from −9 to +134 ms"
+        assert block.astext() == block.rawsource == wanted and code.astext() == "-1"
+        assert said.astext() == "from −9 to +134\u00a0%"
         assert ("sg-sentences" in block["classes"]) == (text[0] in "Me")
 
 
