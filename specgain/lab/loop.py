@@ -77,14 +77,14 @@ class Batch:
     """The texts of all rows on their way: `text` (rows, capacity) token ids, `length[r]` of them, prompt included.
 
     `request[r]` is the number of the request in row r, None if the row is empty; `room[r]` the tokens that it may still
-    commit.
+    commit. A request that ends leaves its row; `ends[request]` is then (its whole text, finish).
     """
 
     def __init__(self, rows, capacity, max_tokens):
         self.text = np.zeros((rows, capacity), np.int64)
         self.tokens = torch.from_numpy(self.text)  # the same memory
         self.length, self.room, self.request = [1] * rows, [0] * rows, [None] * rows
-        self.max_tokens = max_tokens
+        self.max_tokens, self.ends = max_tokens, {}
 
     def admit(self, queue):
         """Put waiting requests, pairs (number, prompt), into the empty rows; returns those rows."""
@@ -114,14 +114,18 @@ class Batch:
         return torch.from_numpy(tail)
 
     def commit(self, row, new, stop):
-        """Append the tokens `new`, a list, to a row as far as its end; returns (how many, finish: None, "stop" or "length")."""
+        """Append the list `new` to a row as far as its end, which frees the row; returns how many tokens it took."""
         n = self.length[row]
         end = stop.cut(self.text[row, :n], new)
         count = len(new) if end is None else end
         self.text[row, n : n + count] = new[:count]
         self.length[row] += count
         self.room[row] -= count
-        return count, "length" if end is None and self.room[row] == 0 else None if end is None else "stop"
+        if end is not None or self.room[row] == 0:
+            whole = self.text[row, : self.length[row]].tolist()
+            self.ends[self.request[row]] = whole, "length" if end is None else "stop"
+            self.request[row] = None
+        return count
 
 
 class ModelDraft:
@@ -270,7 +274,7 @@ def stepwise(target, prompts, max_tokens, draft=None, gamma=0, *, rows=None, sam
     batch = Batch(rows, max(map(len, prompts)) + max_tokens, max_tokens)
     cache, queue = Cache(target, *batch.text.shape), deque(enumerate(prompts))
     rng = torch.Generator(target.device).manual_seed(seed)
-    clock, ends, rounds, nothing = device_clock(target.device), {}, [], batch.tokens[:, :0]
+    clock, rounds, nothing = device_clock(target.device), [], batch.tokens[:, :0]
     while True:
         if fresh := batch.admit(queue):
             prefill(target, cache, batch, fresh)
@@ -278,7 +282,7 @@ def stepwise(target, prompts, max_tokens, draft=None, gamma=0, *, rows=None, sam
                 draft.begin(batch, fresh)
             t0 = clock()
         if not (active := batch.active):
-            return finished(prompts, ends, rounds, gamma=None if lengths is gamma else gamma)
+            return finished(prompts, batch.ends, rounds, gamma=None if lengths is gamma else gamma)
         requests, wanted = [batch.request[row] for row in active], [0] * rows
         for row, length in zip(active, lengths.gammas(len(active), requests), strict=True):
             wanted[row] = min(length, batch.room[row] - 1)
@@ -295,14 +299,11 @@ def stepwise(target, prompts, max_tokens, draft=None, gamma=0, *, rows=None, sam
             accepted, table = sampling.verify(logits, proposal.tokens, widths, proposal.probs, rng)
         committed = []
         for row, request in zip(active, requests, strict=True):
-            count, finish = batch.commit(row, table[row][: accepted[row] + 1], stop)
-            committed.append(count)
+            committed.append(batch.commit(row, table[row][: accepted[row] + 1], stop))
             cache.length[row] = batch.length[row] - 1  # roll back; the last token is fed by the next round
             lengths.observe(request, widths[row], accepted[row])
-            if finish:
+            if request in batch.ends:
                 lengths.finish(request)
-                ends[request] = batch.text[row, : batch.length[row]].tolist(), finish
-                batch.request[row] = None
         drafted, accepted = [widths[row] for row in active], [accepted[row] for row in active]
         t3 = clock()
         rounds.append(Round(requests, drafted, accepted, committed, t1 - t0, t2 - t1, t3 - t2))

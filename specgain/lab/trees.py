@@ -129,14 +129,14 @@ def stepwise_tree(target, prompts, max_tokens, draft, *, rows=None, sampling=GRE
     batch = Batch(rows, max(map(len, prompts)) + max_tokens + draft.nodes, max_tokens)
     cache, queue = Cache(target, *batch.text.shape), deque(enumerate(prompts))
     rng = torch.Generator(target.device).manual_seed(seed)
-    clock, ends, rounds, known = device_clock(target.device), {}, [], None
+    clock, rounds, known = device_clock(target.device), [], None
     while True:
         if fresh := batch.admit(queue):
             prefill(target, cache, batch, fresh)
             draft.begin(batch, fresh)
             t0 = clock()
         if not (active := batch.active):
-            return finished(prompts, ends, rounds, gamma=draft.nodes)
+            return finished(prompts, batch.ends, rounds, gamma=draft.nodes)
         tree, tokens = draft.fill(batch)
         if tree is not known:  # a tree of fixed shape stays the same from round to round
             known, shape = tree, shape_of(tree)
@@ -148,16 +148,12 @@ def stepwise_tree(target, prompts, max_tokens, draft, *, rows=None, sampling=GRE
         choices = sampling.choose(logits, rng)[0].view(rows, -1).cpu().numpy()
         paths = walk(tree, tokens.numpy(), choices)
         requests, accepted, committed = [batch.request[row] for row in active], [], []
-        for row, request in zip(active, requests, strict=True):
+        for row in active:
             start, path = batch.length[row] - 1, paths[row]
             new = choices[row, path][: batch.room[row]].tolist()
-            count, finish = batch.commit(row, new, stop)
+            committed.append(batch.commit(row, new, stop))
             keep_path(cache, row, start, path)
             accepted.append(len(path) - 1)
-            committed.append(count)
-            if finish:
-                ends[request] = batch.text[row, : batch.length[row]].tolist(), finish
-                batch.request[row] = None
         cache.length = [n - 1 for n in batch.length]
         t3 = clock()
         drafted = [len(tree)] * len(active)

@@ -105,8 +105,11 @@ def test_commit_counts_the_end():
     ):
         batch = Batch(1, 20, room)
         batch.admit(deque([(0, [1, 2])]))
-        assert batch.commit(0, [4, 5, 6], Stop(eos)) == expected  # 5: inside the accepted prefix, L < K + 1
-        assert batch.text[0, 2 : batch.length[0]].tolist() == [4, 5, 6][: expected[0]]
+        count, finish = expected
+        assert batch.commit(0, [4, 5, 6], Stop(eos)) == count  # 5: inside the accepted prefix, L < K + 1
+        assert batch.text[0, 2 : batch.length[0]].tolist() == [4, 5, 6][:count]
+        assert batch.ends == ({} if finish is None else {0: ([1, 2, 4, 5, 6][: 2 + count], finish)})
+        assert batch.active == ([0] if finish is None else [])
 
 
 def test_the_accepted_prefix_is_contiguous():

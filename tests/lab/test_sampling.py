@@ -211,6 +211,27 @@ def test_block_verification_never_expects_fewer_tokens(seed):
     assert weight.sum() == pytest.approx(1) and (kept[1] - kept[0]).min() > -1e-12 and kept[1].sum() > kept[0].sum()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("sampled", [True, False], ids=["probabilistic draft", "draft without q"])
+def test_row_by_row_on_the_host_says_what_the_tensors_say(monkeypatch, dtype, sampled):
+    """Other devices and types take the path in PyTorch: the same numbers give the same K and the same tokens."""
+    generator, widths, kept = torch.Generator().manual_seed(4), [3, -1, 0, 4, 2] * 200, set()
+    tokens, n = sum(w + 1 for w in widths), max(widths)
+    for sharpness in (0.5, 3.0):
+        p = (torch.randn(tokens, VOCAB, generator=generator, dtype=dtype) * sharpness).softmax(1)
+        q = (torch.randn(len(widths), n, VOCAB, generator=generator, dtype=dtype) * sharpness).softmax(2)
+        guesses = torch.multinomial(q.flatten(0, 1), 1, generator=generator).view(len(widths), n)
+        found = []
+        for host in (True, False):
+            monkeypatch.setattr(sampling, "on_host", lambda x, host=host: host)
+            rng = torch.Generator().manual_seed(5)
+            accepted, table = verify_sampled(p, guesses, widths, q if sampled else None, rng)
+            found.append([(k, row[: k + 1]) for k, row, w in zip(accepted, table, widths, strict=True) if w >= 0])
+        assert found[0] == found[1]
+        kept |= {k for k, _ in found[0]}
+    assert kept == {0, 1, 2, 3, 4}
+
+
 def test_with_a_sharp_target_both_rules_judge_alike():
     """Temperature 0 as a distribution: all mass of the target on one token, whatever the draft; nothing is lost."""
     generator = torch.Generator().manual_seed(2)
