@@ -571,12 +571,12 @@ def test_recorded_rounds_have_two_peaks_at_nothing_and_at_everything():
     assert set(sorted(range(9), key=counts.__getitem__)[-2:]) == {0, 8}
 
 
-def test_a_tight_loop_finds_drafts_and_steps_too_fast_and_drafts_more_so():
+def test_a_tight_loop_makes_the_draft_too_cheap_and_predicts_worse():
     timed = json.loads((ROOT / "notebooks/measurements/cpu-2core/round-timing.json").read_text(encoding="utf-8"))
     loop, tight = timed["cost"], timed["cost_tight"]
     step = tight["t_decode_ms"] / loop["t_decode_ms"]
     draft = [cost["gammas"]["1"]["t_draft_after_rejection_ms"] for cost in (tight, loop)]
-    assert draft[0] / draft[1] < step < 1  # "in the quotient a part of that cancels"
+    assert draft[0] / draft[1] < min(1, step)  # "so it makes the draft too cheap"
     errors = [timed[f"summary{part}"]["residual_median_percent"] for part in ("", "_before", "_tight")]
     assert errors[0] == min(errors)
 
@@ -606,6 +606,21 @@ def test_recorded_verification_is_neither_free_nor_n_steps():
             times.setdefault(drafted + 1, []).append(seconds)
     mean = {n: sum(t) / len(t) for n, t in times.items() if len(t) > 100}
     assert all(mean[1] < mean[n] < n * mean[1] for n in mean if n > 1) and max(mean) == 9
+
+
+def test_the_family_portrait_keeps_its_time_and_misses_its_aim_where_the_page_says():
+    family = json.loads((ROOT / "notebooks/measurements/cpu-2core/family.json").read_text(encoding="utf-8"))
+    methods, summary = family["by_method"], family["summary"]
+    assert family["different_output"] == [] and family["seconds"] <= 5 * 60
+    assert summary["residual_median_percent"] <= 5 and summary["covered"] > 0.8 * summary["cells"]
+    late = {name for name, one in methods.items() if one["residual_median_percent"] > 5}
+    assert 0 < len(late) < len(methods) / 2 and not late & {"lookup", "suffix"}
+    greedy = [c for c in family["cells"] if (c["rows"], c["temperature"]) == (1, 0.0)]
+    assert sum(c["cost_error_percent"] > 0 for c in greedy) > 0.8 * len(greedy)  # one shared sign
+    passes = {c["draft"]: c["t_verify_ms"] for c in greedy if (c["domain"], c["gamma"]) == ("json", 4)}
+    assert all(passes[name] > passes["bigram"] for name in ("weak", "strong", "eagle", "eagle3", "multi", "block"))
+    worst = sorted(family["cells"], key=lambda c: -abs(c["residual_percent"]))[:3]
+    assert all(abs(c["acceptance_error_percent"]) > 3 * abs(c["cost_error_percent"]) for c in worst)
 
 
 def test_the_shown_passage_is_greedy_verification():
