@@ -211,11 +211,11 @@ def _rounds(request):
 
 
 def rounds_of(agreement, gamma):
-    """Return the (drafted, accepted) rounds of greedy decoding over an agreement string.
+    """Return the (drafted, accepted) rounds of greedy decoding, in order.
 
-    `agreement[i]` is "1" where the draft's own choice equals the target's token i.
-    Every γ can be read off the same string, since the draft sees the target's text
-    up to its first wrong guess. γ shrinks at the end as in the loop.
+    `agreement[i]` is "1" where the draft's own choice is the target's token i.
+    Every γ can be read off the same string, since the draft sees the target's
+    text up to its first wrong guess. γ shrinks at the end as in the loop.
     """
     position, rounds = 0, []
     while position < len(agreement):
