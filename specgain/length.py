@@ -26,10 +26,9 @@ def step_pays(ledger, gamma):
     In full: s_{γ+1}·T(γ) > E[L]·(T(γ + 1) − T(γ)).  Source: P8.
     """
     gamma = _checks.gamma(gamma)
-    t_now, t_next = ledger.round_time(gamma), ledger.round_time(gamma + 1)
-    return marginal_tokens(ledger.acceptance, gamma) * t_now > ledger.acceptance.committed_length(gamma) * (
-        t_next - t_now
-    )
+    law, t_now = ledger.acceptance, ledger.round_time(gamma)
+    step = ledger.round_time(gamma + 1) - t_now
+    return marginal_tokens(law, gamma) * t_now > law.committed_length(gamma) * step
 
 
 def best_gamma(ledger, gamma_max=None):

@@ -27,6 +27,7 @@ import time
 from pathlib import Path
 
 from docutils import nodes
+from myst_nb.core import render
 from pybtex.richtext import Text
 from pybtex.style.template import node
 from sphinx import addnodes
@@ -129,6 +130,18 @@ def add_facts(app, doctree):
         line = nodes.bullet_list("", *(nodes.list_item("", nodes.paragraph("", fact)) for fact in found))
         line["classes"].append("chapter-facts")
         title.parent.insert(title.parent.index(title) + 1, line)
+
+
+def joined_streams(outputs):
+    """Return a cell's outputs, what it printed in one piece: MyST-NB breaks the line wherever the kernel's message ended."""
+    joined = {}
+    for output in outputs:
+        place = output["name"] if output["output_type"] == "stream" else id(output)
+        if place in joined:
+            joined[place]["text"] += output["text"]
+        else:
+            joined[place] = type(output)(output)
+    return list(joined.values())
 
 
 MINUS = re.compile(r"(?<![^\s(=:|])-(?=\.?\d)")  # a hyphen that stands for the sign of a number
@@ -365,6 +378,7 @@ def blank_before_link(app, pagename, templatename, context, doctree):
 
 
 def setup(app):
+    render.coalesce_streams = joined_streams
     basic_author_year.year = lettered_year  # its own `year` leaves out the letter, so that six works look like one
     app.add_config_value("specgain_content_key", "", "env")  # a new key makes Sphinx read every page again
     app.add_config_value("specgain_static_key", static_key(), "html")  # a new key makes Sphinx write every page again

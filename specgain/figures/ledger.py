@@ -50,10 +50,9 @@ def speedup_curves(ledgers, gammas):
         ax.annotate(
             f"{speedups[top]:.2f}",
             (gammas[top], speedups[top]),
-            (0, 7) if top else (-4, -8),  # a curve that only falls: below it, clear of the axis
+            (0, 7) if top else (7, 4),  # a curve that only falls: beside it, clear of the axis
             textcoords="offset points",
             ha="center" if top else "left",
-            va="baseline" if top else "top",
             color=colour,
         )
         ends.append((gammas[-1], speedups[-1], name, colour))

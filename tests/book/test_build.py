@@ -205,6 +205,14 @@ def test_printed_numbers_have_a_real_minus_and_printed_sentences_may_break():
         assert ("sg-sentences" in block["classes"]) == (text[0] in "Me")
 
 
+def test_what_a_cell_printed_is_broken_only_where_the_cell_broke_it():
+    said = [{"output_type": "stream", "name": "stdout", "text": text} for text in ("S = ", "1.39,", " M = 2\n")]
+    shown = {"output_type": "display_data", "data": {}}
+    outputs = [said[0], shown, *said[1:]]
+    for _ in range(2):  # the outputs themselves are left alone
+        assert extension().joined_streams(outputs) == [said[0] | {"text": "S = 1.39, M = 2\n"}, shown]
+
+
 def test_the_line_under_the_title():
     module = extension()
     front_matter = {"claims": '["C2.1", "C2.2", "C2.3", "C3.1"]', "minutes": 30, "checked": "vLLM 0.32.0"}
