@@ -123,7 +123,7 @@ def test_what_the_chapter_says_about_the_committed_measurement():
     budget, fixed = named[4, "json", "budget"], named[4, "json", "γ = 3"]
     assert budget["best_fixed"] == "γ = 3" and budget["t_round_ms"] > fixed["t_round_ms"]
     for what in ("drafted_per_round", "committed_length"):
-        assert budget[what] == pytest.approx(fixed[what], rel=0.03)
+        assert budget[what] == pytest.approx(fixed[what], rel=0.08)
 
 
 @pytest.mark.claims("C3.4", "C3.5")
