@@ -8,14 +8,14 @@ Takes less than five minutes on two idle cores. It writes notebooks/measurements
 import json
 
 import torch
-from measure_round_timing import FOLDER, write
+from measure_round_timing import FOLDER, show, write
 
 from specgain.lab.family import family
 
 
 def main():
     torch.set_num_threads(1)
-    result = {"claims": ["C3.2", "C3.5"]} | family()
+    result = {"claims": ["C3.2", "C3.5"]} | family(progress=show)
     write(FOLDER / "family.json", result)
     print(json.dumps(result["summary"]), len(result["different_output"]), result["seconds"], "s")
     for method, found in result["by_method"].items():

@@ -6,8 +6,8 @@
 
 `run` takes about 35 minutes; let the machine be idle. It writes round-timing.json beside the plan. The first part
 of the plan is one request at a time, greedy; `more` are batches, sampled text and longer prompts. With
-`--name round-timing-batches` the batches alone are measured, more of them, in 12 minutes, and written to
-round-timing-batches.json.
+`--name round-timing-batches` the batches alone are measured, more of them, in 15 minutes: the plan is then
+round-timing-batches-plan.json, the result round-timing-batches.json.
 """
 
 import argparse

@@ -18,7 +18,7 @@ from specgain.lab.drafts import Bigram, Suffix
 from specgain.lab.loop import in_turns
 from specgain.lab.measure import Side, chain_or_tree, environment, prompt_tokens, request_totals, run_together
 from specgain.lab.pair import load_pair
-from specgain.lab.prediction import Cost, Setting, predict, summary
+from specgain.lab.prediction import Cost, Setting, predict, rows_of, summary
 from specgain.lab.recorded import recorded
 from specgain.lab.sampling import Sampling
 from specgain.lab.trees import TreeDraft
@@ -37,11 +37,11 @@ PARTS = (
 )
 
 
-def family(methods=METHODS, parts=PARTS, new_tokens=48, folder=None):
+def family(methods=METHODS, parts=PARTS, new_tokens=48, folder=None, progress=None):
     """Return the portrait, JSON-ready: `cells` per (part, text, method, γ), `memory` per method, `seconds` it took.
 
     A cell holds prediction, measurement and residual (see `predict`), conditional acceptance, and the mean times of the
-    phases of a round, T_draft, T_verify and T_other, in ms.
+    phases of a round, T_draft, T_verify and T_other, in ms. `progress(done, total, text)` reports.
     """
     names, begin = [m for m in methods if m != "tree"], perf_counter()
     pair = load_pair(names) if folder is None else load_pair(names, folder)
@@ -53,7 +53,7 @@ def family(methods=METHODS, parts=PARTS, new_tokens=48, folder=None):
         setting, (few, many, judges) = Setting(rows, temperature, context), prompts
         shape = {"drafts": list(methods), "domains": domains, "new_tokens": new_tokens}
         rounds = untimed_rounds(pair, many, setting, gammas, **shape) if many else None
-        logs = both_sides(pair, {"calibration": few, "test": judges}, setting, gammas=(0, *gammas), **shape)
+        logs = both_sides(pair, {"calibration": few, "test": judges}, setting, progress, gammas=(0, *gammas), **shape)
         for method in methods:
             for domain in domains:
                 cells += [
@@ -69,7 +69,7 @@ def family(methods=METHODS, parts=PARTS, new_tokens=48, folder=None):
             "seconds": round(perf_counter() - begin, 1)}  # fmt: skip
 
 
-def both_sides(pair, prompts, setting, **shape):
+def both_sides(pair, prompts, setting, progress=None, **shape):
     """Return {"calibration": `RoundLog`, "test": `RoundLog`} of so many `prompts` {which: per text}, timed side by side.
 
     All arms of both sides take turns: a calibration prompt with its share of the test prompts, or two whole batches.
@@ -83,8 +83,10 @@ def both_sides(pair, prompts, setting, **shape):
     steps = 1 if setting.rows > 1 else prompts["calibration"]
     for step in range(1, steps + 1):
         new = [job for which, side in sides.items() for job in side.jobs(prompts[which] * step // steps) if job.group]
-        for domain in shape["domains"]:
+        for count, domain in enumerate(shape["domains"], 1 + (step - 1) * len(shape["domains"])):
             run_together([job for job in new if job.domain == domain])
+            if progress:
+                progress(count, steps * len(shape["domains"]), f"{setting.rows} in a pass, {domain}")
     logs = {which: side.log for which, side in sides.items()}
     logs["calibration"].requests += logs.pop("plain").requests if "plain" in logs else []
     return logs
@@ -126,7 +128,7 @@ def held(logs, domain, method, gammas, rounds=None):
     if rounds is None:
         calibration = calibration.select(domain=domain)
         rounds = {(domain, method, g): calibration.select(arm=method, gamma=g).requests for g in gammas}
-    chains = calibration.setup["rows"] == 1 and method != "tree"
+    chains = rows_of(calibration) == 1 and method != "tree"
     own = [r for r in calibration.requests if r.arm in ("plain", method) or (chains and r.arm != "tree")]
     cost, cells = Cost.by_width(replace(calibration, requests=own), method), []
     for gamma in gammas:
