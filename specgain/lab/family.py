@@ -16,7 +16,15 @@ import torch
 from specgain import acceptance
 from specgain.lab.drafts import Bigram, Suffix
 from specgain.lab.loop import in_turns
-from specgain.lab.measure import Side, chain_or_tree, environment, prompt_tokens, request_totals, run_together
+from specgain.lab.measure import (
+    Side,
+    chain_or_tree,
+    environment,
+    prompt_tokens,
+    request_totals,
+    side_by_side,
+    speculative_arms,
+)
 from specgain.lab.pair import load_pair
 from specgain.lab.prediction import Cost, Setting, predict, rows_of, summary
 from specgain.lab.recorded import recorded
@@ -82,9 +90,8 @@ def both_sides(pair, prompts, setting, progress=None, **shape):
     sides["test"].warm_up()
     steps = 1 if setting.rows > 1 else prompts["calibration"]
     for step in range(1, steps + 1):
-        new = [job for which, side in sides.items() for job in side.jobs(prompts[which] * step // steps) if job.group]
-        for count, domain in enumerate(shape["domains"], 1 + (step - 1) * len(shape["domains"])):
-            run_together([job for job in new if job.domain == domain])
+        new = side_by_side({side: prompts[which] * step // steps for which, side in sides.items()})
+        for count, domain in enumerate(new, 1 + (step - 1) * len(shape["domains"])):
             if progress:
                 progress(count, steps * len(shape["domains"]), f"{setting.rows} in a pass, {domain}")
     logs = {which: side.log for which, side in sides.items()}
@@ -98,9 +105,7 @@ def untimed_rounds(pair, prompts, setting, gammas, drafts, domains, new_tokens):
     A draft with a memory begins each text cold, as it does where one request is measured at a time.
     """
     texts = {d: prompt_tokens(pair, "calibration", d, setting.context)[:prompts].tolist() for d in domains}
-    arms = [
-        (d, name, g) for d in domains for name in drafts for g in gammas if g == getattr(pair.drafts[name], "nodes", g)
-    ]
+    arms = [(domain, *arm) for domain in domains for arm in speculative_arms(pair, drafts, gammas)]
 
     def rounds(arm):
         domain, draft, gamma = arm

@@ -13,8 +13,8 @@ import torch
 from specgain import calibration, gain
 from specgain.control import Budget, Controller, Fixed, MovingAverage, StepRule, StopRule
 from specgain.lab.confidence import load_confidence
-from specgain.lab.loop import ModelDraft, generate, in_turns, private, stepwise
-from specgain.lab.measure import environment, first_difference, no_garbage_collection
+from specgain.lab.loop import ModelDraft, in_turns
+from specgain.lab.measure import chain_or_tree, environment, first_difference, no_garbage_collection
 from specgain.lab.model import Cache
 from specgain.lab.pair import DOMAINS, load_pair
 from specgain.lab.recorded import recorded
@@ -97,7 +97,7 @@ def measure_cost(pair, plan, rows):
     )
     lengths = [*map(Fixed, plan["fixed"]), *(Varied(max(plan["fixed"]), seed) for seed in (1, 2))]
     draft = pair.drafts[plan["draft"]]
-    runs = _in_turns(pair, prompts, [(one, private(draft)) for one in lengths], plan, rows)
+    runs = _in_turns(pair, prompts, [(one, draft) for one in lengths], plan, rows)
     return StepCost.fit([r for run in runs for r in run.rounds], rows)
 
 
@@ -105,9 +105,9 @@ def measure_cost(pair, plan, rows):
 
 
 def make_arms(pair, plan, cost):
-    """Return {name: (controller, draft)}, all of them fresh; γ = 0 is plain decoding, without a draft."""
+    """Return {name: (controller, draft)}, all controllers fresh; γ = 0 is plain decoding, without a draft."""
     draft, longest = pair.drafts[plan["draft"]], max(plan["fixed"])
-    arms = {f"γ = {g}": (Fixed(g), private(draft)) if g else (0, None) for g in plan["fixed"]}
+    arms = {f"γ = {g}": (Fixed(g), draft) if g else (0, None) for g in plan["fixed"]}
     for name in plan["adaptive"]:
         if name == "budget by head":
             head = load_confidence(plan["draft"], pair.folder)
@@ -121,7 +121,7 @@ def make_arms(pair, plan, cost):
         else:
             make = {"moving average": lambda: MovingAverage(longest), "budget": lambda: Budget(cost.step, longest),
                     "step rule": lambda: StepRule(cost.round, range(longest + 1))}  # fmt: skip
-            arms[name] = make[name](), private(draft)
+            arms[name] = make[name](), draft
     return arms
 
 
@@ -141,16 +141,10 @@ def _prompts(pair, which, domains, count):
 def _in_turns(pair, prompts, arms, plan, rows):
     """Return the `Run` of every (controller, draft) on these prompts."""
     loops = [
-        stepwise(_target(pair, draft), prompts, plan["new_tokens"], draft, lengths, rows=rows)
-        for lengths, draft in arms
+        chain_or_tree(pair.target, prompts, plan["new_tokens"], draft, lengths, rows=rows) for lengths, draft in arms
     ]
     with no_garbage_collection():
         return in_turns(loops, plan["turn"] * rows)
-
-
-def _target(pair, draft):
-    """Return the target that this draft goes with: a head brings the one that keeps its features."""
-    return getattr(draft, "target", pair.target)
 
 
 # --- the run -------------------------------------------------------------------------------------------------------
@@ -193,7 +187,7 @@ def _warm_up(pair, plan, rows):
         )  # products are compiled by size
     prompts = _prompts(pair, "calibration", DOMAINS[:2], 4)
     for controller, draft in make_arms(pair, plan, StepCost(4, 1.0, 1.0, 0.1, 0.01)).values():
-        generate(_target(pair, draft), prompts, 16, draft, controller)
+        in_turns([chain_or_tree(pair.target, prompts, 16, draft, controller)])
 
 
 def _measure_load(pair, plan, cost, load):

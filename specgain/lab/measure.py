@@ -124,15 +124,9 @@ class Side:
 
     def __init__(self, pair, prompt_set, prompts, gammas, drafts, domains, new_tokens, log, setting):
         drafts = list(pair.drafts) if drafts is None else list(drafts)
-        self.pair, self.prompts, self.domains, self.new_tokens, self.setting = (
-            pair,
-            prompts,
-            domains,
-            new_tokens,
-            setting,
-        )
-        self.arms = [("plain", 0)]
-        self.arms += [(d, g) for d in drafts for g in gammas if g and g == getattr(pair.drafts.get(d), "nodes", g)]
+        self.pair, self.setting = pair, setting
+        self.prompts, self.domains, self.new_tokens = prompts, domains, new_tokens
+        self.arms = [("plain", 0), *speculative_arms(pair, drafts, gammas)]
         _check_prompts(prompt_set, prompts, domains, pair.prompts(prompt_set))
         self.tokens = {domain: prompt_tokens(pair, prompt_set, domain, setting.context) for domain in domains}
         if unknown := sorted(set(drafts) - set(pair.drafts)):
@@ -183,11 +177,11 @@ class _Job(NamedTuple):
 
     def loops(self):
         """Return the `stepwise` loop of every arm; none if the group is empty."""
-        side, loops = self.side, []
+        side, loops, texts = self.side, [], self.texts if self.group else []
         for arm, gamma in self.arms if self.group else ():
             name = f"{side.log.setup['prompt_set']}/{self.domain}/{self.group[0]}/{arm}/{gamma}/{self.repeat}"
             shape = {"rows": side.setting.rows, "sampling": Sampling(side.setting.temperature)}
-            loops.append(chain_or_tree(side.pair.target, self.texts, side.new_tokens, side.pair.drafts.get(arm), gamma,
+            loops.append(chain_or_tree(side.pair.target, texts, side.new_tokens, side.pair.drafts.get(arm), gamma,
                                seed=zlib.crc32(name.encode()), **shape))  # fmt: skip
         return loops
 
@@ -206,6 +200,22 @@ class _Job(NamedTuple):
                 prompt = self.side.tokens[self.domain][i].tolist()
                 found = first_difference(self.side.pair.target, prompt, plain, output.tokens)
                 self.side.log.setup["different_output"].append({"id": output.log.id} | found)
+
+
+def speculative_arms(pair, drafts, gammas):
+    """Return the arms (draft, γ) of these drafts at every γ above 0; a tree has one size, its number of nodes."""
+    return [(name, g) for name in drafts for g in gammas if g and g == getattr(pair.drafts.get(name), "nodes", g)]
+
+
+def side_by_side(runs):
+    """Do the jobs among the first `runs[side]` runs of each `Side` that are not done; yields each text when it is done.
+
+    All arms of all sides take turns within a text.
+    """
+    jobs = [job for side, upto in runs.items() for job in side.jobs(upto) if job.group]
+    for domain in dict.fromkeys(job.domain for job in jobs):
+        run_together([job for job in jobs if job.domain == domain])
+        yield domain
 
 
 def chain_or_tree(target, prompts, new_tokens, draft, gamma, **shape):
@@ -554,9 +564,8 @@ class _Part:
         runs = {self.calibration: part["cost_prompts"], self.test: part["run_prompts"] * part["repeats"]}
         steps = min(blocks, max(1, runs[self.test] // (2 * rows))) if rows > 1 else blocks
         done = block * steps // blocks
-        jobs = [job for side, every in runs.items() for job in side.jobs(every * done // steps) if job.group]
-        for domain in part["domains"] if jobs else ():
-            run_together([job for job in jobs if job.domain == domain])
+        for _ in side_by_side({side: every * done // steps for side, every in runs.items()}):
+            pass
         if self.progress:
             self.progress(block, blocks, f"{rows} in a pass, T = {part['temperature']:g}, block")
 

@@ -122,8 +122,8 @@ def test_what_the_chapter_says_about_the_committed_measurement():
     named = {(c["rows"], c["load"], c["arm"]): c for c in record["cells"]}
     budget, fixed = named[4, "json", "budget"], named[4, "json", "γ = 3"]
     assert budget["best_fixed"] == "γ = 3" and budget["t_round_ms"] > fixed["t_round_ms"]
-    for what in ("drafted_per_round", "committed_length"):
-        assert budget[what] == pytest.approx(fixed[what], rel=0.08)
+    assert budget["drafted_per_round"] == pytest.approx(fixed["drafted_per_round"], rel=0.08)
+    assert budget["committed_length"] == pytest.approx(fixed["committed_length"], rel=0.03)
 
 
 @pytest.mark.claims("C3.4", "C3.5")
