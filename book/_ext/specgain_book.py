@@ -155,7 +155,7 @@ def set_outputs(app, doctree):
     outputs = [node for node in doctree.findall(nodes.container) if node.get("nb_element") == "cell_code_output"]
     for block in [block for output in outputs for block in output.findall(nodes.literal_block)]:
         text = MINUS.sub("−", block.astext())
-        if ("stream" in block["classes"] or text[:1] == "'") and not CODE.search(text):
+        if ("stream" in block["classes"] or text.startswith(("'", "✓", "✗"))) and not CODE.search(text):
             block.rawsource, block[:] = text, [nodes.Text(text)]
             block["classes"] += [] if ALIGNED.search(text) else ["sg-sentences"]
     for text in [text for output in outputs for text in output.findall(nodes.Text)]:

@@ -1,5 +1,6 @@
-/* What the theme leaves open: formulas that fit and keep their comma, wide boxes that the keyboard can scroll and that
-   show that they go on, tables that can be sorted, and print in dark on white with nothing folded. */
+/* What the theme leaves open: formulas that fit and keep their comma, code that breaks its lines, wide boxes that the
+   keyboard can scroll and that show that they go on, tables that can be sorted, and print in dark on white with nothing
+   folded. */
 (function () {
   "use strict";
 
@@ -46,6 +47,21 @@
     for (const table of document.querySelectorAll(".bd-article table.sg-cards:not(.sg-table)"))
       for (const row of table.tBodies[0].rows)
         [...row.cells].forEach((cell, column) => (cell.dataset.label = table.tHead.rows[0].cells[column].textContent.trim()));
+  }
+
+  /* Long lines of code break and go on below their own indentation; the newlines stay for the copy button. */
+  function hangCode() {
+    for (const code of document.querySelectorAll('.bd-article [class*="highlight-"] pre')) {
+      if (code.closest(".cell_output")) continue;
+      const lines = code.innerHTML.replace(/\n$/, "").split("\n").map((html) => {
+        const line = document.createElement("span");
+        line.className = "sg-line";
+        line.innerHTML = html + "\n";
+        line.style.setProperty("--sg-hang", Math.min(2 + /^ */.exec(line.textContent)[0].length, 14));
+        return line;
+      });
+      code.replaceChildren(...lines);
+    }
   }
 
   function textOf(node) {
@@ -123,6 +139,7 @@
     joinUnits();
     markJoints();
     labelCards();
+    hangCode();
   });
   window.addEventListener("load", whenLoaded);
   window.addEventListener("resize", fitAll);
