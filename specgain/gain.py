@@ -8,6 +8,7 @@ S > 1 and M > 0 say the same thing.  All times are in seconds.
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import NamedTuple
 
 from specgain import _checks
@@ -130,11 +131,25 @@ def bootstrap(groups, statistic, resamples=2000, seed=0):
     return statistic(*(rng.multinomial(len(g), np.full(len(g), 1 / len(g)), resamples) @ np.asarray(g) for g in groups))
 
 
-def interval(values, level=0.95):
-    """Return the percentile interval [low, high] of bootstrap values."""
+def interval(values, level=0.95, groups=None):
+    """Return the percentile interval [low, high] of bootstrap values.
+
+    With `groups`, how many groups were resampled, it is widened about the median: a bootstrap of n groups spreads too
+    little by √((n − 1)/n), and so few need Student's t with n − 1 degrees of freedom for the normal z. (One group alone
+    shows no spread; it counts as two.)
+    """
     import numpy as np
 
-    return [float(end) for end in np.quantile(values, [(1 - level) / 2, (1 + level) / 2])]
+    low, middle, high = np.quantile(values, [(1 - level) / 2, 0.5, (1 + level) / 2])
+    factor = 1.0 if groups is None else _small_sample(groups, level)
+    return [float(middle + factor * (end - middle)) for end in (low, high)]
+
+
+def _small_sample(groups, level):
+    """Return √(n/(n − 1)) · t/z; t/z by the expansion in 1/(n − 1) (Abramowitz and Stegun 26.7.5)."""
+    z, dof = NormalDist().inv_cdf((1 + level) / 2), max(groups, 2) - 1
+    orders = (z**2 + 1) / 4, (5 * z**4 + 16 * z**2 + 3) / 96, (3 * z**6 + 19 * z**4 + 17 * z**2 - 15) / 384
+    return (1 + 1 / dof) ** 0.5 * (1 + sum(term / dof**k for k, term in enumerate(orders, 1)))
 
 
 class Row(NamedTuple):

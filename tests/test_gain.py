@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import norm, t
 
 from specgain import Acceptance, Ledger, RoundTime, acceptance, gain
 from specgain.round_time import Affine, Quadratic
@@ -128,6 +129,23 @@ def test_bootstrap_matches_the_normal_interval_of_a_mean():
     low, high = gain.interval(gain.bootstrap([values], lambda s: s[:, 0] / s[:, 1]))
     assert low == pytest.approx(4.5 - 1.96 * 2.872 / 20, abs=0.03)
     assert high == pytest.approx(4.5 + 1.96 * 2.872 / 20, abs=0.03)
+
+
+@pytest.mark.parametrize("groups", [4, 8, 30])
+def test_an_interval_of_few_groups_is_as_wide_as_students(groups):
+    low, high = gain.interval(np.linspace(-1, 1, 1001), 0.95, groups)
+    wider = (groups / (groups - 1)) ** 0.5 * t.ppf(0.975, groups - 1) / norm.ppf(0.975)
+    assert (low, high) == pytest.approx((-0.95 * wider, 0.95 * wider), rel=0.01)
+
+
+def test_an_interval_of_few_groups_holds_the_truth_as_often_as_it_says():
+    samples, held = np.random.default_rng(0).normal(5, 1, (400, 8)), {None: 0, 8: 0}
+    for sample in samples:
+        means = gain.bootstrap([np.stack([sample, np.ones(8)], 1)], lambda s: s[:, 0] / s[:, 1])
+        for groups in held:
+            low, high = gain.interval(means, groups=groups)
+            held[groups] += low <= 5 <= high
+    assert held[None] < 0.9 * len(samples) and 0.92 * len(samples) < held[8] < 0.97 * len(samples)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@
 
 `run` takes about 35 minutes; let the machine be idle. It writes round-timing.json beside the plan. The first part
 of the plan is one request at a time, greedy; `more` are batches, sampled text and longer prompts. With
-`--name round-timing-batches` the batches alone are measured, more of them, in 15 minutes: the plan is then
-round-timing-batches-plan.json, the result round-timing-batches.json.
+`--name round-timing-batches` the batches alone are measured, more of them, in 15 minutes, on texts that no earlier run
+has seen: the plan is then round-timing-batches-plan.json, the result round-timing-batches.json.
 """
 
 import argparse
@@ -21,6 +21,8 @@ FOLDER = Path(__file__).resolve().parent.parent / "notebooks" / "measurements" /
 CLAIMS = ["C1.2", "C2.2", "C2.5", "C2.6", "C2.8", "C4.2", "C5.1"]
 CLEAN, NATURAL = ["json", "func", "viet"], ["stdlib", "prose"]  # greedy natural text loops, so it is sampled there
 BATCH = {"cost_prompts": 48, "run_prompts": 96, "domains": CLEAN, "gammas": [0, 2, 6]}
+UNSEEN = 96  # tokens: a prompt and half of the next one, so other texts than those that earlier rules were judged on
+LARGE = {"rows": 16, "cost_prompts": 128, "run_prompts": 128}
 PLANS = {
     "round-timing": {
         "cost_prompts": 24, "run_prompts": 48, "acceptance_prompts": 128, "blocks": 24,
@@ -33,8 +35,8 @@ PLANS = {
         ],
     },
     "round-timing-batches": BATCH | {
-        "cost_prompts": 64, "run_prompts": 128, "acceptance_prompts": 128, "blocks": 16, "setting": Setting(rows=4),
-        "more": [{"rows": 16}, {"rows": 16, "temperature": 1.0, "domains": NATURAL}],
+        "cost_prompts": 96, "run_prompts": 96, "acceptance_prompts": 128, "blocks": 6, "setting": Setting(4, 0.0, UNSEEN),
+        "more": [LARGE, LARGE | {"temperature": 1.0, "domains": NATURAL}],
     },
 }  # fmt: skip
 

@@ -24,7 +24,7 @@ import specgain
 from specgain.lab.loop import TURN, in_turns, private, stepwise
 from specgain.lab.model import Cache
 from specgain.lab.pair import DOMAINS, load_pair
-from specgain.lab.prediction import BASE, Cost, Setting, predict, summary
+from specgain.lab.prediction import BASE, Cost, Setting, predict, predict_own, summary
 from specgain.lab.sampling import Sampling
 from specgain.lab.trees import TreeDraft, stepwise_tree
 from specgain.records.roundlog import RoundLog
@@ -558,11 +558,12 @@ class _Part:
     def turn(self, block):
         """Run what this block adds, text by text, all arms of both sides in turns.
 
-        In a batch twice as many test prompts as rows come together at least, so that few passes are wasted on others.
+        In a batch four generations of test prompts come together at least: few passes are wasted on others, and the rows
+        have fallen out of step for most of the time.
         """
         part, blocks, rows = self.part, self.plan["blocks"], self.part["rows"]
         runs = {self.calibration: part["cost_prompts"], self.test: part["run_prompts"] * part["repeats"]}
-        steps = min(blocks, max(1, runs[self.test] // (2 * rows))) if rows > 1 else blocks
+        steps = min(blocks, max(1, runs[self.test] // (4 * rows))) if rows > 1 else blocks
         done = block * steps // blocks
         for _ in side_by_side({side: every * done // steps for side, every in runs.items()}):
             pass
@@ -572,11 +573,12 @@ class _Part:
     def outcome(self):
         """Return the JSON-ready result of this part."""
         calibration, log, gammas = self.calibration.log, self.test.log, self.part["gammas"]
-        cost, doubt = Cost.from_log(calibration), Cost.resampled(calibration)
-        cells = [
-            cell | self.setting.to_json() | {"not_judged": self._why_not(cell)}
-            for cell in predict(cost, self.acceptance, gammas, log, doubt)
-        ]
+        cost = Cost.from_log(calibration)
+        if self.part["rows"] > 1:
+            found = predict_own(calibration, self.acceptance, gammas, log)
+        else:
+            found = predict(cost, self.acceptance, gammas, log, Cost.resampled(calibration))
+        cells = [cell | self.setting.to_json() | {"not_judged": self._why_not(cell)} for cell in found]
         before = predict(self.first, self.acceptance, gammas, log)
         logs, parts = {"calibration": calibration, "test": log}, min(8, self.plan["blocks"])
         return self.setting.to_json() | {

@@ -273,8 +273,8 @@ def predict(cost, acceptance, gammas, log=None, costs=(), cost_of=Cost.from_log)
 
     `cost` is a `Cost`, `acceptance` the dict of `measure_acceptance`, `log` the `RoundLog` of `measure_run`. The
     prediction counts the rounds to the full length, last round included. Intervals are 95 % bootstrap by prompt, or by
-    group of prompts that shared their passes; with `costs` (`Cost.resampled`) that of the residual counts the doubt
-    about the cost too. An entry of agreement may be a `RequestLog`: its rounds then stand for themselves, at one γ.
+    group of prompts that shared their passes (then wider, for so few groups); with `costs` (`Cost.resampled`) that of
+    the residual counts the doubt about the cost too. An entry of agreement may be a `RequestLog`: its rounds then stand for themselves, at one γ.
     `cost_of` takes the cost from `log` as `cost` was taken.
     """
     cells = []
@@ -290,11 +290,25 @@ def predict(cost, acceptance, gammas, log=None, costs=(), cost_of=Cost.from_log)
     return cells
 
 
+def predict_own(calibration, acceptance, gammas, log):
+    """Return the cells of `predict`, each from the cost that its own draft and text have in the log `calibration`.
+
+    For batches: how far rows fall out of step, and so what a pass costs, is decided by draft and text.
+    """
+    cells = []
+    for domain, entry in acceptance["domains"].items():
+        for draft, agreements in entry["agreement"].items():
+            own = _arms(calibration.select(domain=domain), draft)
+            record = {"domains": {domain: {"agreement": {draft: agreements}}}}
+            cells += predict(Cost.from_log(own), record, gammas, log, Cost.resampled(own))
+    return cells
+
+
 def _arms(log, draft):
     """The requests of one draft, at every γ, together with the plain ones; ValueError if either is missing."""
     chosen = [r for r in log.requests if r.arm in (draft, "plain")]
     if {r.arm for r in chosen} != {draft, "plain"}:
-        raise ValueError(f"the run lacks the arm {draft!r} or the plain one in a domain of the acceptance record")
+        raise ValueError(f"the log lacks the arm {draft!r} or the plain one in a domain of the acceptance record")
     return RoundLog(log.environment, log.setup, chosen)
 
 
@@ -361,12 +375,12 @@ def _measured(cost, own_cost, agreements, gamma, run, costs):
         residuals = (1 + residuals) * np.resize(_moved(cost, costs, agreements, gamma), len(residuals)) - 1
     return {
         "measured_speedup": speedup,
-        "measured_interval": gain.interval(gain.bootstrap([measured], _speedups, seed=1)),
+        "measured_interval": gain.interval(gain.bootstrap([measured], _speedups, seed=1), groups=len(groups)),
         "measured_committed_length": sum(r.tokens for r in spec) / sum(r.rounds for r in spec),
         "measured_t_round_ms": sum(r.time for r in spec) / sum(r.rounds for r in spec) * 1e3,
         "requests": len(spec),
         "residual_percent": 100 * (_ratio(predicted) / speedup - 1),
-        "residual_interval_percent": [100 * v for v in gain.interval(residuals)],
+        "residual_interval_percent": [100 * v for v in gain.interval(residuals, groups=len(groups))],
         "cost_error_percent": 100 * (_ratio(own) / speedup - 1),
         "acceptance_error_percent": 100 * (_ratio(_predicted_totals(own_cost, agreements, gamma)) / speedup - 1),
         "plain_halves_percent": _halves(list(plain.values())),

@@ -133,14 +133,14 @@ def test_calibration_and_test_run_side_by_side(tiny_pair, monkeypatch):
         run_together(jobs)
 
     monkeypatch.setattr(measure, "run_together", spy)
-    more = [{"rows": 2, "domains": ["viet"], "cost_prompts": 2, "run_prompts": 2, "repeats": 4}]
+    more = [{"rows": 2, "domains": ["viet"], "cost_prompts": 2, "run_prompts": 2, "repeats": 8}]
     plan = measure.make_plan(tiny_pair, (0, 1), ("json", "func"), 8, 2, 1, 2, 2, 2, more=more)
     measure.round_timing(plan, tiny_pair)
     before = [[("calibration", d, 1, [0], 0)] for d in ("json", "func")] + [[("calibration", "viet", 2, [0, 1], 0)]]
     alone = [[[("calibration", d, 1, [i], 0), ("test", d, 1, [0], i), ("test", d, 1, [1], i)] for d in ("json", "func")]
              for i in (0, 1)]  # fmt: skip
     batched = [
-        [("calibration", "viet", 2, [i], 0), *(("test", "viet", 2, [0, 1], 2 * i + j) for j in (0, 1))] for i in (0, 1)
+        [("calibration", "viet", 2, [i], 0), *(("test", "viet", 2, [0, 1], 4 * i + j) for j in range(4))] for i in (0, 1)
     ]
     assert calls == [*before, *alone[0], batched[0], *alone[1], batched[1]], calls
     with pytest.raises(ValueError, match="blocks = 3 must be from 1 to the smaller number of prompts, 2"):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specgain.lab.prediction import Cost, predict, rounds_of, summary
+from specgain.lab.prediction import Cost, predict, predict_own, rounds_of, summary
 from specgain.records.roundlog import RequestLog, RoundLog
 from specgain.round_time import Table
 
@@ -221,3 +221,19 @@ def test_an_interval_draws_prompts_that_shared_their_passes_together():
     for one in log.requests:
         one.batch = []
     assert len({round(cost.t_decode, 9) for cost in Cost.resampled(log, count=50)}) > 1
+
+
+def test_in_its_own_load_a_draft_that_costs_more_is_predicted_exactly():
+    """Two drafts of one shape whose rounds cost different times: pooled costs err for both, each one's own for neither."""
+    log, dear = run(), []
+    for r in log.requests:
+        if r.gamma:
+            dear.append(replace(r, arm="dear", t_draft=[2 * seconds for seconds in r.t_draft]))
+    log.requests += dear
+    acceptance = {"domains": {"json": {"agreement": {"own": STRINGS, "dear": STRINGS}}}}
+    own = predict_own(log, acceptance, GAMMAS, log)
+    assert [(c["draft"], c["gamma"]) for c in own] == [(d, g) for d in ("own", "dear") for g in GAMMAS[1:]]
+    assert max(abs(c["residual_percent"]) for c in own) < 1e-9
+    assert max(abs(c["residual_percent"]) for c in predict(Cost.from_log(log), acceptance, GAMMAS, log)) > 5
+    with pytest.raises(ValueError, match="lacks the arm 'other'"):
+        predict_own(log, {"domains": {"json": {"agreement": {"other": STRINGS}}}}, GAMMAS, log)
