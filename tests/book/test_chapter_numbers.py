@@ -608,6 +608,14 @@ def test_recorded_verification_is_neither_free_nor_n_steps():
     assert all(mean[1] < mean[n] < n * mean[1] for n in mean if n > 1) and max(mean) == 9
 
 
+@pytest.mark.claims("C2.8")
+def test_the_ordinary_kernel_is_dear_at_two_and_three_positions():
+    with open(ROOT / "tests" / "data" / "roofline" / "smollm2_cpu.csv", encoding="utf-8") as file:
+        rows = [r for r in csv.DictReader(file) if (r["kernel"], r["batch"]) == ("linear", "1")]
+    two, three, five = (next(float(r["ratio"]) for r in rows if r["positions"] == n) for n in "235")
+    assert two > 1.5 and five < min(two, three)
+
+
 def test_the_family_portrait_keeps_its_time_and_misses_its_aim_where_the_page_says():
     family = json.loads((ROOT / "notebooks/measurements/cpu-2core/family.json").read_text(encoding="utf-8"))
     methods, summary = family["by_method"], family["summary"]
