@@ -463,10 +463,10 @@
     const update = () => {
       const values = Object.fromEntries([...form.elements].filter((e) => e.name).map((e) => [e.name, e.value]));
       try {
-        const { text, nodes } = run(values);
+        const { text, nodes, wrong = false } = run(values);
         said.textContent = text;
         seen.replaceChildren(...nodes);
-        box.classList.remove("sg-wrong");
+        box.classList.toggle("sg-wrong", wrong);
       } catch (error) {
         if (!(error instanceof InputError)) throw error;
         said.textContent = error.message + ".";
@@ -482,7 +482,7 @@
   }
 
   function table(caption, heads, rows) {
-    const head = make("tr", {}, ...heads.map((text) => make("th", { scope: "col", text })));
+    const head = make("tr", {}, ...heads.map((text) => make("th", { scope: "col" }, ...text.split(/(?<=_)/).flatMap((part, i) => (i ? [make("wbr"), part] : [part])))));
     const body = rows.map((cells) => make("tr", {}, ...cells.map(([text, value], i) => make(i ? "td" : "th", { scope: i ? null : "row", text, "data-value": value ?? null }))));
     return make("div", { class: "sg-scroll", tabindex: "0", role: "region", "aria-label": caption }, make("table", {}, make("caption", { text: caption }), make("thead", {}, head), make("tbody", {}, ...body)));
   }
@@ -511,8 +511,8 @@
     for (let g = points[0][0]; g <= last; g += every) drawing.append(svg("text", { x: x(g), y: high - 18, "text-anchor": "middle" }, String(g)));
     drawing.append(svg("text", { x: (left + wide) / 2, y: high - 2, "text-anchor": "middle" }, "speculation length γ (tokens)"));
     drawing.append(svg("line", { x1: left, x2: wide - 12, y1: y(1), y2: y(1), class: "sg-even" }));
-    drawing.append(svg("text", { x: wide - 12, y: y(1) - 5, "text-anchor": "end" }, "break-even, S = 1"));
-    drawing.append(svg("polyline", { points: points.map(([g, s]) => `${x(g).toFixed(1)},${y(s).toFixed(1)}`).join(" "), class: "sg-line" }));
+    drawing.append(svg("text", { x: wide - 12, y: y(1) - 5, "text-anchor": "end", class: "sg-label" }, "break-even, S = 1"));
+    drawing.insertBefore(svg("polyline", { points: points.map(([g, s]) => `${x(g).toFixed(1)},${y(s).toFixed(1)}`).join(" "), class: "sg-line" }), drawing.lastChild);
     for (const row of rows) drawing.append(svg("circle", { cx: x(row.gamma), cy: y(row.speedup), r: row.gamma === best ? 7 : 4.5, class: row.speedup > 1 ? "sg-gain" : "sg-loss" }));
     return drawing;
   }
@@ -611,7 +611,7 @@
       const list = (entries, name) => make("ul", { class: name }, ...entries.map(([code, said]) => make("li", { "data-code": code }, make("code", { text: code }), ` ${said}`)));
       const nodes = [list(found.errors, "sg-errors"), list(found.warnings, "sg-warnings")].filter((node) => node.children.length);
       if (found.effective) nodes.push(table("What the engine will use", ["batch sizes", "draft length", "positions verified at the last size"], found.effective.map(([first, last, k]) => [[`${first}–${last}`, `${first} ${last}`], [String(k), k], [String(last * (k + 1)), last * (k + 1)]])));
-      return { text, nodes };
+      return { text, nodes, wrong: !found.ok };
     });
   }
 

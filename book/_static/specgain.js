@@ -4,7 +4,7 @@
 (function () {
   "use strict";
 
-  const WIDE = "div.highlight pre, div.math, div.cell_output .output, .pst-scrollable-table-container";
+  const WIDE = "div.highlight pre, div.math, div.cell_output .output, .pst-scrollable-table-container, .sg-scroll, .sg-wide";
 
   /* A browser may break a line between a formula and the comma behind it, or the bracket before it. */
   function keepTogether() {
@@ -30,6 +30,12 @@
       const joined = text.data.replace(UNIT, "$1\u00a0").replace(EQUALS, "\u00a0=\u00a0");
       if (joined !== text.data && !text.parentElement.closest("pre, code, script, style, svg, .math")) text.data = joined;
     }
+  }
+
+  /* ... nor at the dashes of an option or a name, such as --draft-max or conditional[i-1]. */
+  function joinNames() {
+    for (const word of document.querySelectorAll(".bd-article code .pre"))
+      if (/^(?=\S*-)\S{1,28}$/.test(word.textContent)) word.classList.add("sg-together");
   }
 
   /* Let the long names of a table or a source break behind their joints, such as in vllm:spec_decode_num_drafts. */
@@ -78,6 +84,7 @@
     });
     widths.forEach(([room, width], i) => {
       if (room && width > room + 2) formulas[i].style.setProperty("--sg-fit", Math.max(0.7, (room - 1) / width));
+      if (!formulas[i].getAttribute("display")) formulas[i].parentElement.classList.toggle("sg-wide", room && 0.7 * width > room + 2);
     });
   }
 
@@ -137,6 +144,7 @@
     document.querySelectorAll("table.sg-sortable").forEach(makeSortable);
     keepTogether();
     joinUnits();
+    joinNames();
     markJoints();
     labelCards();
     hangCode();

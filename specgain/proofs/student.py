@@ -60,11 +60,11 @@ class StudentReport:
 
 def template():
     """Return the text of an answer file with every slot empty, each with its statement: the reader's starting point."""
-    lines = ["# Answers to the prover's exercises. Check this file with: specgain prove --student FILE",
-             f"# A formula may use {', '.join(NAMES)}; write fractions exactly, such as 4/5. None means: not answered yet."]  # fmt: skip
+    lines = ["# Answers to the prover's exercises.", "# Check this file with: specgain prove --student FILE",
+             f"# A formula may use {', '.join(NAMES)}.", "# Write fractions exactly, such as 4/5.", "# None means: not answered yet."]  # fmt: skip
     for ex in EXERCISES.values():
         lines += ["", f"# {ex.id} ({'*' * ex.stars}) {ex.title}", f"# {ex.plain}"]
-        lines += [f"{slot} = None  # {wanted}" for slot, wanted in ex.slots.items()]
+        lines += [line for slot, wanted in ex.slots.items() for line in ("", f"# {wanted}", f"{slot} = None")]
     return "\n".join(lines) + "\n"
 
 
@@ -231,7 +231,7 @@ def _result(ex, slot, answers, verdicts):
     if failed is None and not holds(answers[slot]):
         return SlotResult(ex.id, slot, "unclear", f"true, but it does not say enough. {otherwise}")
     if failed is None:
-        return SlotResult(ex.id, slot, "right", "right; " + verdicts[-1][0].why)
+        return SlotResult(ex.id, slot, "right", "right. " + verdicts[-1][0].why)
     return _advice(ex, slot, answers[slot], *failed)
 
 
@@ -247,9 +247,9 @@ def _advice(ex, slot, answer, step, verdict):
         return SlotResult(ex.id, slot, "unclear", f"{text} ({verdict.reason[:200]})")
     point = ", ".join(f"{name} = {value}" for name, value in verdict.values)
     where = (
-        f"at {point} the step “{step.why}” is off by {verdict.reason.split()[0]}"
+        f"at {point} the step “{step.why.rstrip('.')}” is off by {verdict.reason.split()[0]}"
         if point
-        else f"the step “{step.why}” is off by {verdict.reason.split()[0]}"
+        else f"the step “{step.why.rstrip('.')}” is off by {verdict.reason.split()[0]}"
     )
     return SlotResult(
         ex.id, slot, "wrong", f"{where}. {known[0] if known else 'Put these values into both sides by hand.'}"
