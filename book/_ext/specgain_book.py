@@ -11,7 +11,7 @@
 8. The pages of the library list every public module, and the docstrings' few marks become reStructuredText.
 9. A page says what it is about to search engines and to whoever gets its link; with a real address there is a sitemap.
 10. The quizzes of a page share one copy of their script.
-11. Works of one author and year are told apart by a letter, in the text as in the list.
+11. A work has one name in the text and in the list; works of one author and year are told apart by a letter.
 12. A change of a style or a script reaches a book that is built already.
 13. The link in a solution's title does not begin with a blank.
 """
@@ -28,7 +28,10 @@ from pathlib import Path
 
 from docutils import nodes
 from myst_nb.core import render
+from pybtex.plugin import register_plugin
 from pybtex.richtext import Text
+from pybtex.style.formatting.alpha import Style as AlphaStyle
+from pybtex.style.labels.alpha import LabelStyle
 from pybtex.style.template import node
 from sphinx import addnodes
 from sphinx.util.docutils import SphinxDirective
@@ -155,9 +158,9 @@ def set_outputs(app, doctree):
     outputs = [node for node in doctree.findall(nodes.container) if node.get("nb_element") == "cell_code_output"]
     for block in [block for output in outputs for block in output.findall(nodes.literal_block)]:
         text = MINUS.sub("−", block.astext())
+        block["classes"] += [] if ALIGNED.search(text) or "\n " in text else ["sg-sentences"]
         if ("stream" in block["classes"] or text.startswith(("'", "✓", "✗"))) and not CODE.search(text):
             block.rawsource, block[:] = text, [nodes.Text(text)]
-            block["classes"] += [] if ALIGNED.search(text) else ["sg-sentences"]
     for text in [text for output in outputs for text in output.findall(nodes.Text)]:
         if isinstance(text.parent, nodes.paragraph | nodes.strong | nodes.emphasis):
             text.parent.replace(text, nodes.Text(PERCENT.sub("\u00a0%", MINUS.sub("−", text))))
@@ -350,7 +353,23 @@ def share_engine(app, pagename, templatename, context, doctree):
         context["body"] = once_per_page(context["body"])
 
 
-# --- 11. works of one year ------------------------------------------------------------------------------------------------------
+# --- 11. names of works ---------------------------------------------------------------------------------------------------------
+
+
+class NamesOfWorks(LabelStyle):
+    """Labels such as "Chen et al., 2023": what the text says in brackets."""
+
+    def format_label(self, entry):
+        """Return the name of a work; LabelStyle adds a letter where two are alike."""
+        names = [str(Text.from_latex(" ".join(p.prelast_names + p.last_names))) for p in entry.persons["author"]]
+        who = f"{names[0]} et al." if len(names) > 2 else " and ".join(names)
+        return f"{who}, {entry.fields.get('year', 'n.d.')}"
+
+
+class NamedWorks(AlphaStyle):
+    """The list of works as pybtex sorts and sets it, with the names above."""
+
+    default_label_style = NamesOfWorks
 
 
 @node
@@ -379,6 +398,7 @@ def blank_before_link(app, pagename, templatename, context, doctree):
 
 def setup(app):
     render.coalesce_streams = joined_streams
+    register_plugin("pybtex.style.formatting", "named", NamedWorks)
     basic_author_year.year = lettered_year  # its own `year` leaves out the letter, so that six works look like one
     app.add_config_value("specgain_content_key", "", "env")  # a new key makes Sphinx read every page again
     app.add_config_value("specgain_static_key", static_key(), "html")  # a new key makes Sphinx write every page again

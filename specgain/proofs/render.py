@@ -35,8 +35,15 @@ def _in_order(proof, show_step, show_route):
 def _markdown_step(number, step, verdict):
     by = type(step).__name__ if step.machine else "in words, not checked by machine"
     reason = f": {verdict.reason}" if verdict.reason else ""
-    formula = f"$\\displaystyle {sp.latex(step.relation())}$ " if hasattr(step, "relation") else ""
+    formula = _formula(step.relation()) + " " if hasattr(step, "relation") else ""
     return f"{number}. {step.why} {formula}*({by} {MARK[verdict.status]}{reason})*"
+
+
+def _formula(relation):
+    """Return a relation as two formulas, so that a narrow page can break the line before its sign."""
+    left, right = (sp.latex(side) for side in relation.args)
+    sign = sp.latex(relation).removeprefix(left).removesuffix(right)
+    return f"$\\displaystyle {left}$ $\\displaystyle{sign}{right}$"
 
 
 def _markdown_foot(proof):
