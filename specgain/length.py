@@ -11,7 +11,7 @@ from specgain.round_time import Affine, Quadratic
 
 
 def marginal_tokens(acceptance, gamma):
-    """Return E[L] at γ + 1 minus E[L] at γ: s_{γ+1}, so a^(γ+1) for a constant a.
+    """Return E[L] at γ + 1 less E[L] at γ: s_{γ+1}, a^(γ+1) for a constant a.
 
     >>> from specgain.acceptance import Acceptance
     >>> round(marginal_tokens(Acceptance.constant(0.8), 7), 3)
@@ -28,7 +28,8 @@ def step_pays(ledger, gamma):
     gamma = _checks.gamma(gamma)
     law, t_now = ledger.acceptance, ledger.round_time(gamma)
     step = ledger.round_time(gamma + 1) - t_now
-    return marginal_tokens(law, gamma) * t_now > law.committed_length(gamma) * step
+    tokens = law.committed_length(gamma)
+    return marginal_tokens(law, gamma) * t_now > tokens * step
 
 
 def best_gamma(ledger, gamma_max=None):

@@ -79,19 +79,20 @@ class Kernel(NamedTuple):
 def kernels(shape, work, format="fp16", kv_format="fp16"):
     """Return the three `Kernel`s of a pass: linear layers, attention, head.
 
-    Experts are read by union (P19), embedding rows are gathered, candidates are
-    written to the cache.
+    Experts are read by union (P19), embedding rows are gathered, candidates
+    are written to the cache.
     """
     number, kv = bytes_per_number(format), kv_bytes_per_token(shape, kv_format)
-    experts, layers = shape.experts, shape.moe_layers
-    touched = layers * experts.touched(work.positions) * shape.expert_weights if experts else 0
-    used = layers * experts.active * shape.expert_weights if experts else 0
-    linear = (shape.shared_weights + touched + work.positions * shape.width) * number
+    shared, experts = shape.shared_weights, shape.experts
+    each = shape.moe_layers * shape.expert_weights
+    touched = experts.touched(work.positions) * each if experts else 0
+    used = experts.active * each if experts else 0
+    linear = (shared + touched + work.positions * shape.width) * number
     cache = (work.cached + work.positions) * kv
     head = shape.head_weights * number if work.logits else 0
     logits = work.logits * shape.vocab * LOGIT_BYTES
     return (
-        Kernel("linear", linear, 2 * work.positions * (shape.shared_weights + used)),
+        Kernel("linear", linear, 2 * work.positions * (shared + used)),
         Kernel("attention", cache, work.attended * shape.attention_flops),
         Kernel("head", head + logits, 2 * work.logits * shape.head_weights),
     )

@@ -212,7 +212,8 @@ def even_delay(stream, pace):
     Token j has to be there at delay + j·pace, so the delay is the most that any
     token lags behind the pace.
 
-    >>> even_delay(Stream(0.0, 0.0, times=(0.0, 0.3, 0.6), tokens=(1, 3, 3)), pace=0.1)
+    >>> stream = Stream(0.0, 0.0, times=(0.0, 0.3, 0.6), tokens=(1, 3, 3))
+    >>> even_delay(stream, pace=0.1)
     0.2
     """
     order = np.arange(sum(stream.tokens)) * _checks.time("pace", pace)

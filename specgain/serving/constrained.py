@@ -33,25 +33,26 @@ def allowed_prefix(grammar, state, candidates):
 def constrained_round(grammar, state, text, candidates, rank):
     """Return the `Round` that verifies `candidates` behind `text` greedily.
 
-    `rank(text)` lists tokens from the target's best to its worst; the target takes
-    the best that the state allows.  Cancelled candidates are no drafts: they are
-    neither verified nor counted.  A state without moves ends the text.
+    `rank(text)` lists tokens from the target's best to its worst; the target
+    takes the best that the state allows.  Cancelled candidates are no drafts:
+    they are neither verified nor counted.  A state without moves ends the text.
     """
     kept = candidates[: allowed_prefix(grammar, state, candidates)]
     committed, accepted = [], 0
     for place in range(len(kept) + 1):
-        if not grammar[state]:
+        moves, here = grammar[state], (*text, *committed)
+        if not moves:
             break
-        here = (*text, *committed)
-        choice = next((token for token in rank(here) if token in grammar[state]), None)
+        choice = next((token for token in rank(here) if token in moves), None)
         if choice is None:
-            raise ValueError(f"rank({here}) lists no token that the grammar allows: {sorted(grammar[state])}")
+            raise ValueError(f"rank({here}) lists no token of {sorted(moves)}")
         committed.append(choice)
-        state = grammar[state][choice]
+        state = moves[choice]
         if place == len(kept) or choice != kept[place]:
             break
         accepted += 1
-    return Round(tuple(committed), state, len(kept), len(candidates) - len(kept), accepted)
+    cancelled = len(candidates) - len(kept)
+    return Round(tuple(committed), state, len(kept), cancelled, accepted)
 
 
 def constrained_text(grammar, state, draft, rank, gamma, longest=100):

@@ -450,8 +450,9 @@ class Simulation:
                 accepted[column] = min(record[1], offered[column])
 
     def _commit(self, want, offered, accepted, sampled):
-        """Return the tokens that each request commits: advance all by their positions,
-        roll back the slots of rejected candidates, cut what lies behind the end.
+        """Return the tokens that each request commits: advance all by their
+        positions, roll back the slots of rejected candidates, cut what lies behind
+        the end.
         """
         s = self._i
         if sampled is None:

@@ -28,18 +28,20 @@ class Lookup:
         return pack(guesses)
 
     def guess(self, text, n):
-        """Return n token ids (n,) to follow the array `text`, or none if its end is new to it."""
+        """Return n token ids (n,) that follow `text`, none if its end is new to it."""
         follow = self._match(text)
-        return text[:0] if follow is None else text[follow + np.arange(n) % (len(text) - follow)]
+        if follow is None:
+            return text[:0]
+        return text[follow + np.arange(n) % (len(text) - follow)]
 
     def _match(self, text):
-        """Return the place behind the longest, then most recent, earlier match of the text's end; None without one."""
+        """Return the place behind the longest, then latest, match of the end; or None."""
         ends, size, found = np.flatnonzero(text[:-1] == text[-1]), 1, None
         while len(ends):
             found = ends[-1] + 1 if size >= self.shortest else found
             if size == self.longest or size == len(text):
                 break
-            ends = ends[np.searchsorted(ends, size) :]  # what begins before the text does cannot match
+            ends = ends[np.searchsorted(ends, size) :]  # must begin in the text
             ends = ends[text[ends - size] == text[-1 - size]]
             size += 1
         return found
