@@ -43,5 +43,6 @@ class PageTable:
 
 
 def _markup(text):
-    text = re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text, quote=False)).replace("\n", "<br>")
+    text = re.sub(r"(?<![^\s(])-(?=\.?\d)", "−", html.escape(text, quote=False))  # the sign of a number
+    text = re.sub(r"`([^`]+)`", r"<code>\1</code>", text).replace("\n", "<br>")
     return re.sub(r"\b\d{4}-\d\d-\d\d\b", r'<span style="white-space: nowrap">\g<0></span>', text)  # a date is one word
