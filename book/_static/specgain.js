@@ -21,13 +21,14 @@
     }
   }
 
-  /* ... nor between a number and its unit, nor around the equals sign of a short equation. */
+  /* ... nor between a number and its unit, around the equals sign of a short equation, or in n-gram and EAGLE-2. */
   const UNIT = /(\d) (?=(?:%|[GM]i?B|µs|ms|s|W)(?!\w))/g;
   const EQUALS = /(?<=(?:^|[\s(,])[\p{L}\[\]]{1,4}) = (?=[\d−])/gu;
+  const HYPHEN = /(?<=(?<![\p{L}\d])[\p{L}\d])-(?=[\p{L}\d])|(?<=[\p{L}\d])-(?=[\p{L}\d]{1,2}(?![\p{L}\d]))/gu;
   function joinUnits() {
     const texts = document.createTreeWalker(document.querySelector(".bd-article") || document.body, NodeFilter.SHOW_TEXT);
     for (let text = texts.nextNode(); text; text = texts.nextNode()) {
-      const joined = text.data.replace(UNIT, "$1\u00a0").replace(EQUALS, "\u00a0=\u00a0");
+      const joined = text.data.replace(UNIT, "$1\u00a0").replace(EQUALS, "\u00a0=\u00a0").replace(HYPHEN, "-\u2060");
       if (joined !== text.data && !text.parentElement.closest("pre, code, script, style, svg, .math")) text.data = joined;
     }
   }
