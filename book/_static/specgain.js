@@ -84,7 +84,7 @@
       return [box.clientWidth, formula.querySelector("mjx-math").getBoundingClientRect().width];
     });
     widths.forEach(([room, width], i) => {
-      if (room && width > room + 2) formulas[i].style.setProperty("--sg-fit", Math.max(0.7, (room - 1) / width));
+      if (room && width > room + 0.6) formulas[i].style.setProperty("--sg-fit", Math.max(0.7, (room - 1) / width));
       if (!formulas[i].getAttribute("display")) formulas[i].parentElement.classList.toggle("sg-wide", room && 0.7 * width > room + 2);
     });
   }
