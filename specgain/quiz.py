@@ -629,18 +629,25 @@ def printed(*identifiers):
 
 
 def answer_text(entry):
-    """Return the right answer of a question and its feedback, as one line; a numeric key to four digits."""
-    if entry["type"] in ("numeric", "string"):
-        right = next(answer for answer in entry["answers"] if answer.get("correct"))
-        number = entry["type"] == "numeric"
-        return f"{float(evaluate(entry['expression'])):.4g}. {right['feedback']}" if number else (
-            f"{right['answer']}. {right['feedback']}"
-        )
-    if entry["type"] == "order":
-        placed = sorted((answer["place"], letter) for letter, answer in _quiz_html.lettered(entry))
-        return f"{', '.join(letter for _, letter in placed)}. {entry['feedback']}"
-    rights = [(letter, answer) for letter, answer in _quiz_html.lettered(entry) if answer["correct"]]
-    return f"{', '.join(letter for letter, _ in rights)}. {' '.join(answer['feedback'] for _, answer in rights)}"
+    """Return the right answer of a question and why it is right, as one line; a numeric key to four digits."""
+    kind, options = entry["type"], _quiz_html.lettered(entry)
+    rights = [answer for answer in entry["answers"] if answer.get("correct")]
+    if kind == "numeric":
+        key = f"{float(evaluate(entry['expression'])):.4g}"
+    elif kind == "string":
+        key = rights[0]["answer"]
+    elif kind == "order":
+        key = ", ".join(letter for _, letter in sorted((answer["place"], letter) for letter, answer in options))
+    else:
+        key = ", ".join(letter for letter, answer in options if answer["correct"])
+    told = [entry["feedback"]] if kind == "order" else [answer["feedback"] for answer in rights]
+    return f"{key}: {' '.join(map(_without_yes, told))}"
+
+
+def _without_yes(feedback):
+    """Return the feedback on a right answer without the "Yes" that speaks to who has just chosen it."""
+    rest = re.sub(r"^Yes[.:] ", "", feedback)
+    return re.sub("^[a-z]{2,}", lambda word: word[0].capitalize(), rest)
 
 
 # --------------------------------------------------------------------------------------- tests, other systems

@@ -216,8 +216,9 @@ def with_changes(entry, at=None, /, **changes):
 def test_an_order_and_a_word_keep_the_format(tmp_path):
     bank = {"questions": [ORDER, WORD], "exercises": []}
     assert quiz.load(write(tmp_path, bank)) == bank
-    assert quiz.answer_text(ORDER) == "b, c, a. Yes."
-    assert quiz.answer_text(WORD) == "yes. Right."
+    assert quiz.answer_text(ORDER) == "b, c, a: Yes."
+    assert quiz.answer_text(WORD) == "yes: Right."
+    assert quiz.answer_text(with_changes(WORD, 0, feedback="Yes: of both.")) == "yes: Of both."
 
 
 @pytest.mark.parametrize(
@@ -339,7 +340,7 @@ def test_qti_gives_full_marks_for_the_right_answer(qti_items):
         elif entry["type"] == "string":
             assert equal == [right[0]["answer"], *right[0].get("also", [])]
         elif entry["type"] == "order":
-            assert equal == [quiz.answer_text(entry).partition(".")[0].replace(", ", "")]
+            assert equal == [quiz.answer_text(entry).partition(":")[0].replace(", ", "")]
         else:
             chosen = equal or [e.text for e in condition.findall("q:and/q:varequal", QTI)]
             labels = {e.get("ident"): shown_texts(e)[0] for e in item.iterfind(".//q:response_label", QTI)}
@@ -569,7 +570,7 @@ def test_the_printed_form_has_question_options_and_answers():
     text = quiz.printed("00-survival", "00-acceptance")
     assert "   d) 0.647" in text
     assert text.index("Answers") > text.index("2. Three possible tokens")
-    assert "1. d. Yes" in text and "2. 0.625. Yes" in text
+    assert "1. d: 0.478 / 0.739." in text and "2. 0.625: The smaller" in text
 
 
 def test_a_terminal_gets_the_printed_form(capsys):
