@@ -3,6 +3,12 @@
 Cost and acceptance come from calibration prompts, the test prompts judge. Cost is timed in the running loop, on few
 prompts, and the two sides take turns. Acceptance needs no clock: for single requests it comes from more prompts, decoded
 sixteen at a time on all cores, since the rounds of a request do not depend on who shares its passes.
+
+`PARTS`, `NEW_TOKENS` and `FIRST` are the plan of the committed measurement. An earlier one took 8, 6 and 32 test prompts
+of a text, the first of the set, and four methods missed the aim: heads that lose the thread of a text differ most from
+prompt to prompt, and its plain steps ran in blocks, in few moments. So there are more and shorter requests now, most on
+the texts where prompts differ most by the calibration prompts, and turns are scattered. Since the outcome was known, other
+prompts judge: those from number `FIRST` on, which no portrait had used when this plan was committed.
 """
 
 import os
@@ -11,18 +17,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from time import perf_counter
 
+import numpy as np
 import torch
 
 from specgain import acceptance
 from specgain.lab.drafts import Bigram, Suffix
-from specgain.lab.loop import in_turns
+from specgain.lab.loop import TURN, in_turns
 from specgain.lab.measure import (
     Side,
     chain_or_tree,
     environment,
+    no_garbage_collection,
     prompt_tokens,
     request_totals,
-    side_by_side,
     speculative_arms,
 )
 from specgain.lab.pair import load_pair
@@ -39,17 +46,21 @@ SCHEMA = "specgain.family/1"
 # (requests in a pass, temperature, kinds of text, lengths, prompts of each kind for cost, acceptance and test): greedy
 # where the text does not loop. With 0 prompts for acceptance it comes from the rounds of the cost.
 PARTS = (
-    (1, 0.0, ("json", "viet", "func"), (2, 4, 8), (2, 16, 8)),
-    (1, 1.0, ("prose", "stdlib"), (4,), (1, 16, 6)),
+    (1, 0.0, ("json",), (2, 4, 8), (3, 32, 16)),
+    (1, 0.0, ("viet", "func"), (4,), (3, 64, 24)),
+    (1, 1.0, ("prose", "stdlib"), (4,), (2, 32, 8)),
     (16, 0.0, ("json", "viet"), (4,), (32, 0, 32)),
 )
+NEW_TOKENS = 32
+FIRST = 64  # the number of the first test prompt
 
 
-def family(methods=METHODS, parts=PARTS, new_tokens=48, folder=None, progress=None):
+def family(methods=METHODS, parts=PARTS, new_tokens=NEW_TOKENS, folder=None, progress=None, first=0):
     """Return the portrait, JSON-ready: `cells` per (part, text, method, γ), `memory` per method, `seconds` it took.
 
     A cell holds prediction, measurement and residual (see `predict`), conditional acceptance, and the mean times of the
-    phases of a round, T_draft, T_verify and T_other, in ms. `progress(done, total, text)` reports.
+    phases of a round, T_draft, T_verify and T_other, in ms. `first` is the number of the first test prompt.
+    `progress(done, total, text)` reports.
     """
     names, begin = [m for m in methods if m != "tree"], perf_counter()
     pair = load_pair(names) if folder is None else load_pair(names, folder)
@@ -61,7 +72,8 @@ def family(methods=METHODS, parts=PARTS, new_tokens=48, folder=None, progress=No
         setting, (few, many, judges) = Setting(rows, temperature, context), prompts
         shape = {"drafts": list(methods), "domains": domains, "new_tokens": new_tokens}
         rounds = untimed_rounds(pair, many, setting, gammas, **shape) if many else None
-        logs = both_sides(pair, {"calibration": few, "test": judges}, setting, progress, gammas=(0, *gammas), **shape)
+        counts = {"calibration": few, "test": judges}
+        logs = both_sides(pair, counts, setting, progress, first, gammas=(0, *gammas), **shape)
         for method in methods:
             for domain in domains:
                 cells += [
@@ -72,31 +84,66 @@ def family(methods=METHODS, parts=PARTS, new_tokens=48, folder=None, progress=No
         different += [d for log in logs.values() for d in log.setup["different_output"]]
     return {"schema": SCHEMA, "environment": environment(pair), "methods": list(methods), "new_tokens": new_tokens,
             "prompts": [dict(zip(("cost", "acceptance", "test"), part[-1], strict=True)) for part in parts],
-            "cells": cells, "summary": summary(cells), "by_method": by_method(cells),
+            "first_test_prompt": first, "cells": cells, "summary": summary(cells), "by_method": by_method(cells),
             "memory": {m: memory(pair.drafts[m]) for m in methods}, "different_output": different, "totals": totals,
             "seconds": round(perf_counter() - begin, 1)}  # fmt: skip
 
 
-def both_sides(pair, prompts, setting, progress=None, **shape):
+def both_sides(pair, prompts, setting, progress=None, first=0, **shape):
     """Return {"calibration": `RoundLog`, "test": `RoundLog`} of so many `prompts` {which: per text}, timed side by side.
 
-    All arms of both sides take turns: a calibration prompt with its share of the test prompts, or two whole batches.
-    Single requests are also decoded plainly for calibration, as many as for the test: every prediction rests on that step.
+    All arms of both sides and of all texts take turns: a calibration prompt of each text with its share of the test
+    prompts, which begin at number `first`, or whole batches. Single requests are also decoded plainly for calibration, as
+    many as for the test: every prediction rests on that step.
     """
     sides = {which: Side(pair, which, count, log=None, setting=setting, **shape) for which, count in prompts.items()}
     if setting.rows == 1:
         prompts = prompts | {"plain": prompts["test"]}
         sides["plain"] = Side(pair, "calibration", prompts["test"], log=None, setting=setting, **shape | {"drafts": []})
+    sides["test"].tokens = {d: later(t, first, prompts["test"]) for d, t in sides["test"].tokens.items()}
     sides["test"].warm_up()
     steps = 1 if setting.rows > 1 else prompts["calibration"]
     for step in range(1, steps + 1):
-        new = side_by_side({side: prompts[which] * step // steps for which, side in sides.items()})
-        for count, domain in enumerate(new, 1 + (step - 1) * len(shape["domains"])):
-            if progress:
-                progress(count, steps * len(shape["domains"]), f"{setting.rows} in a pass, {domain}")
+        jobs = [job for which, side in sides.items() for job in side.jobs(prompts[which] * step // steps)]
+        scattered([job for job in jobs if job.group])
+        if progress:
+            progress(step, steps, f"{setting.rows} in a pass, {', '.join(shape['domains'])}")
     logs = {which: side.log for which, side in sides.items()}
     logs["calibration"].requests += logs.pop("plain").requests if "plain" in logs else []
     return logs
+
+
+def later(prompts, first, count):
+    """Return the prompts (n, tokens) from number `first` on, those before it behind; ValueError if `count` do not follow."""
+    most = len(prompts) - count
+    if not 0 <= first <= most:
+        raise ValueError(f"first = {first} must be from 0 to {most}, so that {count} of {len(prompts)} prompts follow")
+    return np.roll(prompts, -first, axis=0)
+
+
+def scattered(jobs):
+    """Run these jobs of `Side`s, all arms of all of them in turns, in an order that mixes their kinds.
+
+    Turns go to the shortest text, and plain decoding ends every turn at the same length: all plain loops would run in one
+    block, in few moments of the machine and, but for the first of them, with caches that no draft has touched. So each
+    loop counts as longer by a part of a turn of its own (multiples of the golden ratio spread evenly).
+    """
+    loops = [job.loops() for job in jobs]
+    turn = max([TURN, *(4 * job.side.setting.rows for job in jobs)])
+    every = enumerate(loop for own in loops for loop in own)
+    with no_garbage_collection():
+        runs = iter(in_turns([_ahead(loop, turn * (1 + i * GOLDEN % 1)) for i, loop in every], turn))
+    for job, own in zip(jobs, loops, strict=True):
+        job.note([next(runs) for _ in own])
+
+
+GOLDEN = (5**0.5 - 1) / 2
+
+
+def _ahead(loop, tokens):
+    """The loop, which first counts so many tokens that it has not committed."""
+    yield tokens
+    return (yield from loop)
 
 
 def untimed_rounds(pair, prompts, setting, gammas, drafts, domains, new_tokens):
@@ -125,7 +172,7 @@ def _cold(draft):
 def held(logs, domain, method, gammas, rounds=None):
     """Return the cells of one method and text: predicted from calibration prompts, held against the test log.
 
-    A pass of one request costs the same for every text, and verifying a chain the same for every draft, so all give
+    A pass of one request costs the same for every text, and verifying a chain about the same for every draft, so all give
     its cost; in a batch draft and text decide how wide the pass is. `rounds` are those of `untimed_rounds`; without them
     acceptance comes from the timed prompts.
     """

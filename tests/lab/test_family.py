@@ -1,12 +1,14 @@
 """The family portrait on a random tiny pair: every cell is there, and what it counts is right; no test looks at a time."""
 
 import json
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from specgain.lab import family
 from specgain.lab.drafts import Suffix
-from specgain.lab.loop import generate
+from specgain.lab.loop import generate, in_turns
 from specgain.lab.measure import prompt_tokens, run_rounds
 from specgain.lab.pair import load_pair
 from specgain.lab.prediction import Setting
@@ -68,3 +70,62 @@ def test_a_suffix_draft_that_shares_learns_from_its_neighbours(pair):
         logs[shared] = [output.log for output in generate(pair.target, texts, 24, draft, 3, rows=1).outputs]
     assert logs[False][0].accepted == logs[False][1].accepted == logs[True][0].accepted
     assert logs[True][1].rounds < logs[False][1].rounds
+
+
+def test_the_judges_begin_where_the_plan_says(pair):
+    setting = Setting(1, 0.0, 20)
+    shape = {"drafts": ["lookup"], "domains": ("json",), "new_tokens": 24, "gammas": (0, 2)}
+    logs = family.both_sides(pair, {"calibration": 1, "test": 2}, setting, first=1, **shape)
+    every = run_rounds(pair, "test", 3, setting=setting, **shape)
+    found, every = ([r.drafted for r in log.select(arm="lookup").requests] for log in (logs["test"], every))
+    assert found == every[1:] != every[:2]
+
+
+def test_the_plan_judges_prompts_that_there_are_and_that_no_earlier_portrait_used():
+    prompts, earlier = load_pair(()).prompts("test"), 32
+    assert earlier <= family.FIRST
+    for _, _, domains, _, (_, _, judges) in family.PARTS:
+        for domain in domains:
+            assert len(family.later(prompts[domain], family.FIRST, judges)) == len(prompts[domain])
+
+
+def test_later_turns_the_prompts_and_refuses_what_is_not_there():
+    assert family.later(np.arange(4), 1, 3).tolist() == [1, 2, 3, 0]
+    with pytest.raises(ValueError, match="first = 2 must be from 0 to 1, so that 3 of 4"):
+        family.later(np.arange(4), 2, 3)
+
+
+def test_plain_loops_do_not_run_in_one_block():
+    """Six sets of plain decoding and three drafts: one after the other without `scattered`, apart with it."""
+    turns = []
+
+    def loop(name, step):
+        for _ in range(0, 64, step):
+            turns.append(name)
+            yield step
+        return name
+
+    class Job:
+        side, runs = SimpleNamespace(setting=Setting()), None
+
+        def __init__(self, number):
+            self.number = number
+
+        def loops(self):
+            return [loop((arm, self.number), step) for arm, step in (("plain", 1), ("a", 3), ("b", 5), ("c", 7))]
+
+        def note(self, runs):
+            self.runs = runs
+
+    def neighbours():
+        """How often a turn of plain decoding follows that of another one."""
+        pairs = [(a, b) for a, b in zip(turns, turns[1:], strict=False) if a != b]
+        turns.clear()
+        return sum(a[0] == b[0] == "plain" for a, b in pairs)
+
+    jobs = [Job(number) for number in range(6)]
+    in_turns([one for job in jobs for one in job.loops()])
+    before = neighbours()
+    family.scattered(jobs)
+    assert [job.runs for job in jobs] == [[(arm, n) for arm in ("plain", "a", "b", "c")] for n in range(6)]
+    assert neighbours() < before / 2
