@@ -276,7 +276,7 @@ def own_members_only(app, what, name, obj, skip, options):
 
 
 def plain_docstring(app, what, name, obj, options, lines):
-    """Rewrite a docstring as reStructuredText: backquotes are code, indented blocks are literal, all else is text."""
+    """Rewrite a docstring as reStructuredText: backquotes, --options and "" are code, indented blocks are literal."""
     blocks = re.split(r"\n\s*\n", "\n".join(lines).strip("\n"))
     lines[:] = "\n\n".join(map(_block, blocks)).split("\n") + [""]
 
@@ -289,7 +289,7 @@ def _block(block):
         return block
     if block.startswith(" "):
         return "::\n\n" + block
-    parts = re.split(r"(\{eq\}`[^`]+`|`[^`]+`)", block)
+    parts = re.split(r"(\{eq\}`[^`]+`|`[^`]+`|(?<![\w-])--[a-z][\w-]*|\"\")", block)
     text = "".join(
         _mark(part) if number % 2 else ESCAPED.sub(lambda m: m[1] or "\\" + m[2], part)
         for number, part in enumerate(parts)
@@ -305,7 +305,7 @@ def _block(block):
 
 
 def _mark(part):
-    return f":eq:`{part[5:-1]}`" if part.startswith("{eq}") else f"\\ ``{part[1:-1].strip()}``\\ "
+    return f":eq:`{part[5:-1]}`" if part.startswith("{eq}") else f"\\ ``{part.strip('` ')}``\\ "
 
 
 # --- 9. for search engines and shared links ---------------------------------------------------------------------------------

@@ -39,9 +39,9 @@
       if (/^(?=\S*-)\S{1,28}$/.test(word.textContent)) word.classList.add("sg-together");
   }
 
-  /* Let the long names of a table or a source break behind their joints, such as in vllm:spec_decode_num_drafts. */
+  /* Let long names, those in a table or a source too, break behind their joints, such as in vllm:spec_decode_num_drafts. */
   function markJoints() {
-    const cells = ".bd-article table :is(code:not(:has(.pre)), code .pre), .bd-article :is(table.sg-cards td, div.cell_output em)";
+    const cells = ".bd-article :is(table code:not(:has(.pre)), code .pre, table.sg-cards td, div.cell_output em)";
     for (const cell of document.querySelectorAll(cells)) {
       const joint = cell.closest("code") ? /(?<=[_:\/.])(?=\w)/ : /(?<=[_\/])(?=\w)/;
       for (const text of [...cell.childNodes].filter((part) => part.nodeType === Node.TEXT_NODE && joint.test(part.data)))
@@ -56,15 +56,18 @@
         [...row.cells].forEach((cell, column) => (cell.dataset.label = table.tHead.rows[0].cells[column].textContent.trim()));
   }
 
-  /* Long lines of code break and go on below their own indentation; the newlines stay for the copy button. */
+  /* Long lines of code break and go on below their own indentation, those of columns below the last one; the newlines
+     stay for the copy button. */
   function hangCode() {
+    const most = innerWidth > 600 ? 60 : 14;
     for (const code of document.querySelectorAll('.bd-article [class*="highlight-"] pre')) {
       if (code.closest(".cell_output")) continue;
       const lines = code.innerHTML.replace(/\n$/, "").split("\n").map((html) => {
         const line = document.createElement("span");
         line.className = "sg-line";
-        line.innerHTML = html + "\n";
-        line.style.setProperty("--sg-hang", Math.min(2 + /^ */.exec(line.textContent)[0].length, 14));
+        line.innerHTML = html.replace(/(?<=\w)(\/|<span class="o">\/<\/span>)(?=\w)/g, "$1<wbr>") + "\n"; // paths break
+        const before = /^.*\S {3,}(?=\S)/.exec(line.textContent) || /^ */.exec(line.textContent) + "  ";
+        line.style.setProperty("--sg-hang", Math.min(String(before).length, most));
         return line;
       });
       code.replaceChildren(...lines);

@@ -45,4 +45,5 @@ class PageTable:
 def _markup(text):
     text = re.sub(r"(?<![^\s(])-(?=\.?\d)", "−", html.escape(text, quote=False))  # the sign of a number
     text = re.sub(r"`([^`]+)`", r"<code>\1</code>", text).replace("\n", "<br>")
-    return re.sub(r"\b\d{4}-\d\d-\d\d\b", r'<span style="white-space: nowrap">\g<0></span>', text)  # a date is one word
+    one_word = r"\(?\b\d{4}-\d\d-\d\d\b|(?<![\w-])--[a-z][\w-]*"  # a date, an option
+    return re.sub(one_word, r'<span style="white-space: nowrap">\g<0></span>', text)

@@ -207,7 +207,7 @@ def averaging(sign=1, over=lambda: mean(T_[i]), rate=L_[i] / T_[i], share=None, 
     claims=["C2.8", "C3.5"],
     mutants={
         "the verified bonus position is forgotten": dict(positions=gamma),
-        "a draft with negative cost is allowed": dict(free=Symbol("c_hat", real=True)),
+        "a draft with negative cost is allowed": dict(free=Symbol("chat", real=True)),
         "the inequality is flipped": dict(sign=-1),
         "E[L] target passes per token": dict(passes=1),
     },

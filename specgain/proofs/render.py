@@ -101,8 +101,7 @@ def _text_step(number, step, verdict):
 
 
 def entry(proof):
-    """Return the index entry of a proof as Markdown: statement, premises, where it comes from, counts, "
-    "what breaks it."""
+    """Return the index entry of a proof as Markdown: statement, premises, where it comes from, counts, what breaks it."""
     result = proof.prove()
     words = ["1 step" if result.machine_steps == 1 else f"{result.machine_steps} steps", "checked by machine,"]
     words += [f"{result.human_steps or 'none'} argued in words;"]

@@ -20,7 +20,7 @@ a = sp.Symbol("a", nonnegative=True)  # one acceptance at every position
 E = sp.Function("E", positive=True)  # E(γ), the mean committed length at γ
 
 t_D, T, c = positive("t_D", "T", "c")  # a plain step, one round, the draft's cost ratio
-c_hat = sp.Symbol("c_hat", nonnegative=True)  # operations of a draft step over those of a target position
+c_hat = sp.Symbol("chat", nonnegative=True)  # operations of a draft step over those of a target position
 T_of = sp.Function("T", real=True)  # T(γ), the round time at γ; that it is positive is a premise
 S_of = sp.Function("S", positive=True)  # S(γ), the speedup at γ
 D_of = sp.Function("D", real=True)  # D(γ), the step rule's difference

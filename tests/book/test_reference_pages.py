@@ -44,6 +44,7 @@ def test_every_public_module_stands_once_on_the_librarys_pages(extension):
     [
         ("Return `a` from {eq}`eq-length`.", "Return \\ ``a``\\  from :eq:`eq-length`."),
         ("a_1·…·a_i and W_-1 * |x|", "a\\_1·…·a\\_i and W\\_-1 \\* \\|x\\|"),
+        ('with --json, or "" if', 'with \\ ``--json``\\ , or \\ ``""``\\  if'),
         (">>> f(a_1)\n2", ">>> f(a_1)\n2"),
         ("Text:\n\n    S = E[L]·t_D", "Text:\n\n::\n\n    S = E[L]·t_D"),
         ("Two lines\n    of one paragraph", "Two lines\nof one paragraph"),
