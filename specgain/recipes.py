@@ -10,23 +10,28 @@ tensorrt_llm/bench/benchmark/throughput.py (NVIDIA/TensorRT-LLM at 000a01d); too
 from specgain.records.source import RecordError
 
 RULES = """\
-For every side and every repeat N = 1, 2, 3, in turns (plain.1, spec.1, spec.2, plain.2, plain.3, spec.3):
+For every side and every repeat N = 1, 2, 3, in turns
+(plain.1, spec.1, spec.2, plain.2, plain.3, spec.3):
 start a fresh server, warm it up with other prompts, record, stop it."""
 
 VLLM = """\
 # plain
 vllm serve MODEL --port 8000
-# plain against n-gram, suffix, Medusa or custom drafts on 0.32.0: these switch asynchronous scheduling off,
-# so the baseline must run without it too (record it with it as well: that is what you would give up)
+# plain against n-gram, suffix, Medusa or custom drafts on 0.32.0: these switch
+# asynchronous scheduling off, so the baseline must run without it too
+# (record it with it as well: that is what you would give up)
 vllm serve MODEL --port 8000 --no-async-scheduling
 # speculative
-vllm serve MODEL --port 8000 --speculative-config '{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4}'
+vllm serve MODEL --port 8000 --speculative-config \\
+  '{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4}'
 
-# warm up: the command below with other prompts and without the two --save options; then
+# warm up: the command below with other prompts, without the two --save options
 curl -s localhost:8000/metrics > SIDE.N.before.txt
-vllm bench serve --model MODEL --port 8000 --dataset-name custom --dataset-path prompts.jsonl --disable-shuffle \\
-  --num-prompts 64 --max-concurrency 8 --temperature 0 --seed 0 --percentile-metrics ttft,tpot,itl,e2el \\
-  --metric-percentiles 50,95,99 --save-result --save-detailed --result-filename SIDE.N.json
+vllm bench serve --model MODEL --port 8000 --dataset-name custom \\
+  --dataset-path prompts.jsonl --disable-shuffle --num-prompts 64 \\
+  --max-concurrency 8 --temperature 0 --seed 0 \\
+  --percentile-metrics ttft,tpot,itl,e2el --metric-percentiles 50,95,99 \\
+  --save-result --save-detailed --result-filename SIDE.N.json
 curl -s localhost:8000/metrics > SIDE.N.after.txt
 
 specgain compare --plain plain.*.json plain.*.txt --spec spec.*.json spec.*.txt"""
