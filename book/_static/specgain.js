@@ -144,6 +144,9 @@
     document.documentElement.dataset.theme = theme;
   }
 
+  /* The search puts a page that holds the word above a name of the library that holds it in part ("KL" in "workloads"). */
+  window.Scorer = { objNameMatch: 16, objPartialMatch: 3, objPrio: { 0: 15, 1: 0, 2: -5 }, objPrioDefault: 0, title: 15, partialTitle: 7, term: 5, partialTerm: 2 };
+
   window.addEventListener("DOMContentLoaded", () => {
     document.querySelectorAll("table.sg-sortable").forEach(makeSortable);
     keepTogether();
