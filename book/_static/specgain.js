@@ -43,7 +43,7 @@
   function markJoints() {
     const cells = ".bd-article :is(table code:not(:has(.pre)), code .pre, table.sg-cards td, div.cell_output em)";
     for (const cell of document.querySelectorAll(cells)) {
-      const joint = cell.closest("code") ? /(?<=[_:\/.])(?=\w)/ : /(?<=[_\/])(?=\w)/;
+      const joint = cell.closest("code") ? /(?<=[^\W_][_:\/.])(?=\w)/ : /(?<=[_\/])(?=\w)/;
       for (const text of [...cell.childNodes].filter((part) => part.nodeType === Node.TEXT_NODE && joint.test(part.data)))
         text.replaceWith(...text.data.split(joint).flatMap((part) => [part, document.createElement("wbr")]));
     }
