@@ -8,12 +8,11 @@ drafts them side by side in one pass that looks at all entries (DFlash).
 
 from pathlib import Path
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 
 from specgain.control import best_lengths
-from specgain.lab.loop import Proposal, private, spread
+from specgain.lab.loop import Proposal, ends, private, spread
 from specgain.lab.model import Cache, Config, Model, WeightsError
 from specgain.lab.pair import WEIGHTS, sha256
 from specgain.lab.sampling import GREEDY
@@ -74,8 +73,7 @@ class Head:
         feed = [n - 1 - true if w else 0 for n, true, w in zip(batch.length, self.true, wanted, strict=True)]
         if min(n for n, w in zip(batch.length, wanted, strict=True) if w) < 2:
             raise ValueError("a head needs prompts of two or more tokens: it reads the features of what came before")
-        x = self._read(batch, feed)
-        return x[np.cumsum([f for f in feed if f]) - 1]
+        return ends(self._read(batch, feed), feed)
 
     def _entries(self, batch, rows, slots):
         """What the head reads of entries (rows[i], slots[i]): (entries, width)."""

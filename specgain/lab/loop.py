@@ -100,18 +100,25 @@ class Batch:
         """The rows that hold a request."""
         return [r for r, request in enumerate(self.request) if request is not None]
 
-    def last(self):
-        """The last token of each row, a list."""
-        return [self.text.item(row, n - 1) for row, n in enumerate(self.length)]
-
     def tail(self, widths):
         """The last `widths[r]` tokens of each row, (rows, greatest width), zeros behind."""
+        return self._stretch([n - w for n, w in zip(self.length, widths, strict=True)], widths)
+
+    def offer(self, guesses, widths):
+        """Write `widths[r]` guesses (lists) behind each text; returns them and the last token before, as `tail` does."""
+        for row, (n, guess, w) in enumerate(zip(self.length, guesses, widths, strict=True)):
+            if w > 0:
+                self.text[row, n : n + w] = guess[:w]  # not counted yet: what the round commits is written over them
+        return self._stretch([n - 1 for n in self.length], [w + 1 for w in widths])
+
+    def _stretch(self, starts, widths):
+        """The `widths[r]` tokens from `starts[r]` on of each row; for a row alone a view of its text."""
         if len(widths) == 1:
-            return self.tokens[:, self.length[0] - widths[0] : self.length[0]]
-        tail = np.zeros((len(widths), max(widths)), np.int64)
-        for row, (n, w) in enumerate(zip(self.length, widths, strict=True)):
-            tail[row, :w] = self.text[row, n - w : n]
-        return torch.from_numpy(tail)
+            return self.tokens[:, starts[0] : starts[0] + widths[0]]
+        found = np.zeros((len(widths), max(widths)), np.int64)
+        for row, (start, w) in enumerate(zip(starts, widths, strict=True)):
+            found[row, :w] = self.text[row, start : start + w]
+        return torch.from_numpy(found)
 
     def commit(self, row, new, stop):
         """Append the list `new` to a row as far as its end, which frees the row; returns how many tokens it took."""
@@ -156,8 +163,7 @@ class ModelDraft:
         # one token is new, or two after a full acceptance, since the last guess was never fed
         step = [n - a if w else 0 for n, a, w in zip(batch.length, cache.length, wanted, strict=True)]
         x, _ = self.model.hidden(batch.tail(step).to(device), cache, step)
-        fed = [f for f in step if f]
-        x = x[np.cumsum(fed) - 1] if len(x) > len(fed) else x
+        x = ends(x, step)
         columns, probs, sure = [], [], [[] for _ in wanted]
         while any(step):
             rows = [r for r, f in enumerate(step) if f]
@@ -185,6 +191,14 @@ class ModelDraft:
 def highest_probability(x, logits, greedy):
     """Return the probability of the likeliest token (rows,), as a draft's confidence in what it proposes."""
     return logits.softmax(dim=-1).amax(dim=-1)
+
+
+def ends(x, fed):
+    """Return the last output of each row that was fed, of x (tokens, width): `fed[r]` tokens of each row, row after row."""
+    fed = [f for f in fed if f]
+    if len(fed) == 1:
+        return x[-1:]
+    return x if len(fed) == len(x) else x[torch.from_numpy(np.cumsum(fed) - 1).to(x.device)]
 
 
 def spread(values, rows, total):
@@ -290,8 +304,8 @@ def stepwise(target, prompts, max_tokens, draft=None, gamma=0, *, rows=None, sam
         t1 = clock()
         widths = [w if r is not None else -1 for w, r in zip(proposal.widths, batch.request, strict=True)]
         guesses = proposal.tokens.tolist()
-        inputs = torch.tensor([[last, *guess] for last, guess in zip(batch.last(), guesses, strict=True)])
-        logits = target(inputs.to(target.device), cache, [w + 1 for w in widths])
+        inputs = batch.offer(guesses, widths).to(target.device)
+        logits = target(inputs, cache, [w + 1 for w in widths])
         t2 = clock()
         if sampling.greedy:
             accepted, table = verify_greedy(logits, guesses, widths)

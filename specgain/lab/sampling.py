@@ -59,7 +59,7 @@ class Sampling:
     def choose(self, logits, rng):
         """Return (token ids (rows,), the distribution (rows, vocab) they were drawn from, None if greedy)."""
         if self.greedy:
-            return torch.from_numpy(likeliest(logits)) if logits.is_cpu else logits.argmax(dim=-1), None
+            return torch.from_numpy(logits.numpy().argmax(axis=-1)) if on_host(logits) else logits.argmax(dim=-1), None
         probs = self.probs(logits)
         return draw(probs, rng), probs
 
@@ -68,14 +68,20 @@ class Sampling:
         return verify_sampled(self.probs(logits), guesses, widths, draft_probs, rng, self.verification)
 
 
+READABLE = torch.float32, torch.float64
+
+
 def on_host(x):
     """True if NumPy can read this tensor where it lies. After a pass its calls take a fraction of PyTorch's time."""
-    return x.is_cpu and x.dtype in (torch.float32, torch.float64)
+    return x.is_cpu and x.dtype in READABLE
 
 
-def likeliest(logits):
-    """Return the token with the greatest logit (rows,) of `logits` (rows, vocab), in NumPy; on CPU it finds it sooner."""
-    return logits.numpy().argmax(axis=-1) if on_host(logits) else logits.argmax(dim=-1).cpu().numpy()
+def choices(logits):
+    """Return a function: i ↦ the token with the greatest logit in row i of `logits` (rows, vocab), looked up when asked."""
+    if on_host(logits):
+        rows = logits.numpy()
+        return lambda i: int(rows[i].argmax())
+    return logits.argmax(dim=-1).tolist().__getitem__
 
 
 def draw(weights, rng):
@@ -94,10 +100,14 @@ def verify_greedy(logits, guesses, widths):
     `logits` (tokens, vocab) belong to the last token of each row and its `widths[r]` guesses, row after row;
     `guesses[r]` is a list. A row with width −1 takes no part.
     """
-    choices, accepted, table, start = likeliest(logits).tolist(), [], [], 0
+    choice, accepted, table, start = choices(logits), [], [], 0
     for guess, width in zip(guesses, widths, strict=True):
-        own = choices[start : start + width + 1]
-        accepted.append(next((i for i in range(width) if guess[i] != own[i]), max(width, 0)))
+        own = []
+        for i in range(width + 1):
+            own.append(choice(start + i))
+            if i < width and guess[i] != own[i]:
+                break
+        accepted.append(max(len(own) - 1, 0))
         table.append(own)
         start += width + 1
     return accepted, table

@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from specgain.lab.loop import NOTHING, Batch, Round, check_request, device_clock, finished, in_turns, prefill
+from specgain.lab.loop import NOTHING, Batch, Round, check_request, device_clock, ends, finished, in_turns, prefill
 from specgain.lab.model import Cache
 from specgain.lab.sampling import GREEDY
 from specgain.tree import Tree, expand
@@ -67,7 +67,7 @@ class TreeDraft:
         self.cache.length = [min(a, n - 1) for a, n in zip(self.cache.length, batch.length, strict=True)]
         feed = [n - a for n, a in zip(batch.length, self.cache.length, strict=True)]
         x, _ = self.model.hidden(batch.tail(feed).to(self.model.device), self.cache, feed)
-        return self.model.logits(x[np.cumsum(feed) - 1])
+        return self.model.logits(ends(x, feed))
 
     def pass_over(self, tokens, nodes):
         """Return the logits (rows, nodes, vocab) after these nodes of the tree; the cache keeps the text alone."""

@@ -112,6 +112,16 @@ def test_commit_counts_the_end():
         assert batch.active == ([0] if finish is None else [])
 
 
+def test_guesses_are_offered_behind_the_text_and_do_not_count_yet():
+    batch = Batch(3, 20, 8)
+    batch.admit(deque([(0, [1, 2]), (1, [3])]))  # the third row stays empty
+    assert batch.offer([[5, 6], [7, 0], [0, 0]], [2, 1, -1]).tolist() == [[2, 5, 6], [3, 7, 0], [0, 0, 0]]
+    assert batch.length == [2, 1, 1] and batch.tail([2, 1, 0]).tolist() == [[1, 2], [3, 0], [0, 0]]
+    alone = Batch(1, 20, 8)
+    alone.admit(deque([(0, [1, 2])]))
+    assert alone.offer([[5, 6, 9]], [2]).tolist() == [[2, 5, 6]] and alone.tail([1]).tolist() == [[2]]
+
+
 def test_the_accepted_prefix_is_contiguous():
     logits = torch.nn.functional.one_hot(torch.tensor([7, 1, 2, 3, 9, 1, 9, 3, 9]), 12).float()
     guesses = [[0, 0, 0], [1, 2, 3], [0, 0, 0], [1, 2, 3]]  # the third row takes no part

@@ -32,7 +32,8 @@ class Lookup:
         follow = self._match(text)
         if follow is None:
             return text[:0]
-        return text[follow + np.arange(n) % (len(text) - follow)]
+        known = len(text) - follow
+        return text[follow : follow + n] if n <= known else text[follow + np.arange(n) % known]
 
     def _match(self, text):
         """Return the place behind the longest, then latest, match of the end; or None."""
