@@ -6,9 +6,10 @@
 
   const WIDE = "div.highlight pre, div.math, div.cell_output .output, .pst-scrollable-table-container, .sg-scroll, .sg-wide";
 
-  /* A browser may break a line between a formula and the comma behind it, or the bracket before it. */
+  /* A browser may break a line between a formula or a name and the comma behind it, or the bracket before it. */
   function keepTogether() {
-    for (const formula of document.querySelectorAll("span.math")) {
+    for (const formula of document.querySelectorAll("span.math, .bd-article :not(pre, td, th) > code")) {
+      if (formula.matches("code") && !/^\S{1,28}$/.test(formula.textContent)) continue;
       const before = /[(\[“‘]$/.exec(textOf(formula.previousSibling));
       const behind = /^[.,;:!?)\]”’]+/.exec(textOf(formula.nextSibling));
       if (!before && !behind) continue;
