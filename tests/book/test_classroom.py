@@ -131,6 +131,14 @@ def test_the_bank_is_as_large_and_as_mixed_as_promised():
     assert {entry["objective"] for entry in exercises} == {f"O{k}" for k in range(1, 11)}
 
 
+def test_the_exit_test_asks_nothing_that_stands_on_another_page():
+    """A question that a reader has met shows memory more than transfer."""
+    pages = [path.read_text(encoding="utf-8") for path in (ROOT / "book").glob("*.md") if path.stem != "exit-test"]
+    calls = " ".join(re.findall(r"\bshow\(([^)]*)\)", " ".join(pages)))
+    met = set(re.findall(r'"([\w-]+)"', calls)) | set(quiz.questions_of("entry"))
+    assert len(met) >= 60 and not met & set(quiz.questions_of("exit"))
+
+
 # --- pages ------------------------------------------------------------------------------------------------------------
 
 
