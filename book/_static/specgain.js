@@ -46,7 +46,7 @@
     for (const cell of document.querySelectorAll(cells)) {
       const joint = cell.closest("code") ? /(?<=[^\W_][_:\/.])(?=\w)/ : /(?<=[_\/])(?=\w)/;
       for (const text of [...cell.childNodes].filter((part) => part.nodeType === Node.TEXT_NODE && joint.test(part.data)))
-        text.replaceWith(...text.data.split(joint).flatMap((part) => [part, document.createElement("wbr")]));
+        text.replaceWith(...text.data.split(joint).flatMap((part, i) => (i ? [document.createElement("wbr"), part] : [part])));
     }
   }
 
