@@ -35,8 +35,11 @@ def _in_order(proof, show_step, show_route):
 def _markdown_step(number, step, verdict):
     by = type(step).__name__ if step.machine else "in words, not checked by machine"
     reason = f": {verdict.reason}" if verdict.reason else ""
-    formula = _formula(step.relation()) + " " if hasattr(step, "relation") else ""
-    return f"{number}. {step.why} {formula}*({by} {MARK[verdict.status]}{reason})*"
+    why, formula = step.why, ""
+    if hasattr(step, "relation"):
+        why += "" if why[-1] in ".,:;" else ":"
+        formula = _formula(step.relation()) + " "
+    return f"{number}. {why} {formula}*({by} {MARK[verdict.status]}{reason})*"
 
 
 def _formula(relation):
