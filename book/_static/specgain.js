@@ -44,6 +44,7 @@
   function markJoints() {
     const cells = ".bd-article :is(table code:not(:has(.pre)), code .pre, table.sg-cards td, div.cell_output em)";
     for (const cell of document.querySelectorAll(cells)) {
+      if (cell.matches(".pre") && !cell.closest("table") && cell.textContent.length < 25) continue;
       const joint = cell.closest("code") ? /(?<=[^\W_][_:\/.])(?=\w)/ : /(?<=[_\/])(?=\w)/;
       for (const text of [...cell.childNodes].filter((part) => part.nodeType === Node.TEXT_NODE && joint.test(part.data)))
         text.replaceWith(...text.data.split(joint).flatMap((part, i) => (i ? [document.createElement("wbr"), part] : [part])));
@@ -60,7 +61,7 @@
   /* Long lines of code break and go on below their own indentation, those of columns below the last one; the newlines
      stay for the copy button. */
   function hangCode() {
-    const most = innerWidth > 600 ? 60 : 14;
+    const most = innerWidth > 600 ? 60 : 18;
     for (const code of document.querySelectorAll('.bd-article [class*="highlight-"] pre')) {
       if (code.closest(".cell_output")) continue;
       const lines = code.innerHTML.replace(/\n$/, "").split("\n").map((html) => {
