@@ -8,7 +8,7 @@ from specgain.gates import FAIL, PASS, cheaper_load, too_dear
 SIGN = {True: "✓", False: "✗", None: "?"}
 COLOUR = {True: GAIN, False: LOSS, None: OTHER, PASS: GAIN, FAIL: LOSS, "insufficient": OTHER}
 LEFT, BAR, RIGHT = 0.36, 0.24, 0.64  # of the width: where bars begin, where their limit lies behind that, the values
-MOST = 1.1  # a bar longer than this many limits is cut there, with an arrow head
+MOST = 1.05  # a bar longer than this many limits is cut there, with an arrow head
 
 
 # ------------------------------------------------------------------------------------------ the gates as a table
