@@ -135,6 +135,15 @@ def test_the_four_rates_convert_into_each_other(a, gamma):
     assert acceptance.constant_acceptance(float(length), gamma) == pytest.approx(float(a), abs=1e-9)
 
 
+@pytest.mark.claims("C2.3")
+@given(st.lists(st.fractions(Fraction(1, 20), 1, max_denominator=20), min_size=2, max_size=8))
+def test_one_constant_for_a_falling_law_promises_too_little_first_and_too_much_last(law):
+    """Chapter 3, where this breaks: the constant that explains a falling law's length."""
+    survival = acceptance.survival(sorted(law, reverse=True))
+    a = acceptance.constant_acceptance(1 + float(sum(survival)), len(law))
+    assert float(survival[0]) >= a - 1e-9 and float(survival[-1]) <= a ** len(law) + 1e-9
+
+
 @pytest.mark.claims("C0.4")
 def test_the_pooled_rate_in_the_closed_form_errs_by_sixty_percent():
     true = acceptance.committed_length_constant(Fraction(4, 5), 8)
