@@ -67,7 +67,7 @@
       const lines = code.innerHTML.replace(/\n$/, "").split("\n").map((html) => {
         const line = document.createElement("span");
         line.className = "sg-line";
-        line.innerHTML = html.replace(/(?<=\w)(\/|<span class="o">\/<\/span>)(?=\w)/g, "$1<wbr>") + "\n"; // paths break
+        line.innerHTML = html.replace(/(?<=\w)\/(?=\w)|<span class="o">\/<\/span>(?=<|\w)/g, "$&<wbr>") + "\n"; // paths break
         const before = /^.*\S {3,}(?=\S)/.exec(line.textContent) || /^ */.exec(line.textContent) + "  ";
         line.style.setProperty("--sg-hang", Math.min(String(before).length, most));
         return line;
