@@ -46,7 +46,7 @@ SCHEMA = "specgain.family/1"
 # (requests in a pass, temperature, kinds of text, lengths, prompts of each kind for cost, acceptance and test): greedy
 # where the text does not loop. With 0 prompts for acceptance it comes from the rounds of the cost.
 PARTS = (
-    (1, 0.0, ("json",), (2, 4, 8), (4, 32, 16)),
+    (1, 0.0, ("json",), (2, 4, 8), (4, 32, 24)),
     (1, 0.0, ("viet", "func"), (4,), (4, 48, 24)),
     (1, 1.0, ("prose", "stdlib"), (4,), (4, 32, 8)),
     (16, 0.0, ("json", "viet"), (4,), (32, 0, 32)),
