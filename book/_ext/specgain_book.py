@@ -119,7 +119,7 @@ def facts(metadata):
     if "minutes" in metadata:
         found.append(f"{metadata['minutes']} minutes")
     if "needs" in metadata:
-        found.append("Needs " + ", ".join(as_list(metadata["needs"])))
+        found.append("Needs " + "; ".join(as_list(metadata["needs"])))
     if any(as_list(metadata.get("checked", []))):
         found.append("Checked against " + ", ".join(as_list(metadata["checked"])))
     return found
