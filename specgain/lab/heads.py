@@ -21,6 +21,7 @@ from specgain.lab.tensors import read_tensors
 TAPS = (1, 4, 7)  # the layers whose outputs a head may read; the last one is the target's own last layer
 LAYERS = {"eagle": 1, "eagle3": 1, "multi": 0, "block": 2}  # transformer layers of each kind of head
 BLOCK = 8  # tokens that the multi-token heads and the block draft at most
+REST = 8  # steps without asking, where what is foretold does not pay for the asking
 
 
 class Tapped(Model):
@@ -125,23 +126,28 @@ class EagleHead(Head):
 class OnePass(Head):
     """Heads that draft all tokens at once; at most BLOCK. The rows may share a budget: see `budgeted`."""
 
-    confidence = t_step = None
+    confidence, rest, margin = None, 0, None
 
-    def budgeted(self, confidence, t_step):
+    def budgeted(self, confidence, t_step, t_ask=0.0):
         """Return a private copy that gives each step's positions to the likeliest candidates of all rows (`best_lengths`).
 
         `confidence(x, greedy)` foretells the survivals (rows, BLOCK) from the entries, as `SurvivalHead` does;
         `t_step(depth, positions)` is the time of a step in seconds, `depth` the longest row's candidates. The loop's γ is
         then the most that a row may get. All is decided before a candidate is drawn, so the output keeps its law.
+        Asking takes `t_ask` seconds, even if no candidate is worth its place: while the gain margin that is foretold lies
+        below 0 on average, the draft rests for `REST` steps between two askings.
         """
         own = private(self)
-        own.confidence, own.t_step = confidence, t_step
+        own.confidence, own.t_step, own.t_ask = confidence, t_step, t_ask
         return own
 
     @torch.inference_mode()
     def propose(self, batch, wanted, sampling, rng):
         """Return the `Proposal` of `wanted[row]` tokens, at most BLOCK, from one pass; fewer under a budget."""
         sampling, wanted = sampling if self.sample else GREEDY, [min(w, BLOCK) for w in wanted]
+        if self.rest:
+            self.rest -= 1
+            return Proposal(torch.zeros(len(wanted), 0, dtype=torch.long), [0] * len(wanted))
         last = self._known(batch, wanted)
         if self.confidence is not None:
             last, wanted = self._shared(last, wanted, len(batch.active), sampling.greedy)
@@ -162,10 +168,19 @@ class OnePass(Head):
         rows = [r for r, w in enumerate(wanted) if w]
         foretold = self.confidence(last, greedy).tolist()
         survivals = [row[: wanted[r]] for r, row in zip(rows, foretold, strict=True)]
+        lengths = best_lengths(survivals, self._asked, batch_size)
+        tokens = batch_size + sum(sum(row[:length]) for row, length in zip(survivals, lengths, strict=True))
+        saved = tokens / batch_size * self.t_step(0, batch_size) - self._asked(max(lengths), batch_size + sum(lengths))
+        self.margin = saved if self.margin is None else 0.9 * self.margin + 0.1 * saved
+        self.rest = REST if self.margin < 0 else 0
         widths = [0] * len(wanted)
-        for r, length in zip(rows, best_lengths(survivals, self.t_step, batch_size), strict=True):
+        for r, length in zip(rows, lengths, strict=True):
             widths[r] = length
         return last[[i for i, r in enumerate(rows) if widths[r]]], widths
+
+    def _asked(self, depth, positions):
+        """Seconds of a step in which the draft was asked; one that drafts has the asking in its time already."""
+        return self.t_step(depth, positions) + (0 if depth else self.t_ask)
 
 
 class MultiHead(OnePass):

@@ -26,19 +26,20 @@ LOADS = {"json and func": ("json", "func"), "json and prose": ("json", "prose"),
 
 
 def make_plan(weights, draft="weak", rows=(4, 8), fixed=(0, 1, 2, 3, 4, 6), adaptive=ADAPTIVE, loads=LOADS, requests=32,
-              uniform_requests=24, new_tokens=64, cost_rows=4, turn=32, threads=1):  # fmt: skip
+              uniform_requests=24, new_tokens=64, cost_rows=4, turn=32, threads=1, stagger=0):  # fmt: skip
     """Return what `lengths` will measure: a JSON-ready dict to commit before the run.
 
     Every load is run with each number of `rows`, by `requests` counted requests (`uniform_requests` where all are of one
     kind) and one row's worth of others behind them, so that no counted request sees an emptying batch. The cost comes
-    from `cost_rows` · rows calibration prompts per arm. A turn is `turn` tokens per row.
+    from `cost_rows` · rows calibration prompts per arm. A turn is `turn` tokens per row. With `stagger` the prompts lose up
+    to so many of their first tokens, each another number: as on a server no two rows are in step, whatever the arm.
     """
     cells = [{"rows": r, "load": load, "arm": arm} for r in rows for load in loads
              for arm in (*(f"γ = {g}" for g in fixed), *adaptive)]  # fmt: skip
     return {"schema": PLAN, "weights": weights, "threads": threads, "draft": draft, "rows": list(rows),
             "fixed": list(fixed), "adaptive": list(adaptive), "loads": {load: list(of) for load, of in loads.items()},
             "requests": requests, "uniform_requests": uniform_requests, "new_tokens": new_tokens,
-            "cost_rows": cost_rows, "turn": turn, "cells": cells}  # fmt: skip
+            "cost_rows": cost_rows, "turn": turn, "stagger": stagger, "cells": cells}  # fmt: skip
 
 
 # --- the time of a step --------------------------------------------------------------------------------------------
@@ -49,7 +50,8 @@ class StepCost:
     """Seconds of a step of `rows` requests: `plain`, or base + depth · per_pass + positions · per_position if it drafts.
 
     Depth is the longest row's number of candidates. If the draft writes them in one pass, `per_pass` is what is left of
-    it: attention pads all rows to the longest.
+    it: attention pads all rows to the longest. Rows of unequal width cost `unequal` more, for the padding itself. `t_ask`
+    is what asking the draft takes, whatever it then writes.
     """
 
     rows: int
@@ -57,10 +59,15 @@ class StepCost:
     base: float
     per_pass: float
     per_position: float
+    unequal: float = 0.0
+    t_ask: float = 0.0
 
     def step(self, depth, positions):
         """Return the seconds of a step of `depth` draft passes that verifies `positions` positions."""
-        return self.base + depth * self.per_pass + positions * self.per_position if depth else self.plain
+        if not depth:
+            return self.plain
+        unequal = self.unequal * (positions != self.rows * (depth + 1))
+        return self.base + depth * self.per_pass + positions * self.per_position + unequal
 
     def round(self, gamma, batch_size):
         """Return the seconds of a round of all rows, each with `gamma` candidates."""
@@ -68,15 +75,28 @@ class StepCost:
 
     @classmethod
     def fit(cls, rounds, rows):
-        """Return the cost that fits these `loop.Round`s best in least squares; rounds of fewer requests do not count."""
+        """Return the cost that fits these `loop.Round`s best in least squares; rounds of fewer requests do not count.
+
+        A price below 0 is noise: it is set to 0 and the others are fitted anew.
+        """
         full = [r for r in rounds if len(r.requests) == rows]
         drafting = [r for r in full if any(r.drafted)]
-        seen = np.array([(1, max(r.drafted), rows + sum(r.drafted)) for r in drafting])
-        seconds = np.array([r.time for r in drafting])
-        found = np.linalg.lstsq(seen, seconds, rcond=None)[0]
-        if rows == 1 or found[2] < 0:  # a row alone has one position per pass, which then stand for both
-            found = [*np.linalg.lstsq(seen[:, :2], seconds, rcond=None)[0], 0.0]
-        return cls(rows, float(np.mean([r.time for r in full if not any(r.drafted)])), *map(float, found))
+        depth, drafted = (np.array([of(r.drafted) for r in drafting]) for of in (max, sum))
+        unequal = drafted != rows * depth
+        # a row alone has one position per pass, which then stand for both, and no other row to differ from
+        seen = np.stack([np.ones(len(depth)), depth, rows + drafted, unequal], axis=1) * [1, 1, rows > 1, rows > 1]
+        prices = _prices(seen, [r.time for r in drafting])
+        t_ask = _prices(np.stack([np.ones(len(depth)), depth, drafted], axis=1), [r.t_draft for r in drafting])[0]
+        return cls(rows, float(np.mean([r.time for r in full if not any(r.drafted)])), *prices, t_ask)
+
+
+def _prices(seen, seconds):
+    """Return the prices (columns of `seen`) that explain the seconds best, none below 0."""
+    seen, prices = seen.astype(float), None
+    while prices is None or prices.min() < 0:
+        seen = seen if prices is None else seen * (prices >= 0)
+        prices = np.linalg.lstsq(seen, np.array(seconds), rcond=None)[0].round(15)
+    return prices.tolist()
 
 
 class Varied(Controller):
@@ -92,9 +112,8 @@ class Varied(Controller):
 
 def measure_cost(pair, plan, rows):
     """Return the `StepCost` of `rows` rows, from calibration prompts of all kinds."""
-    prompts = _prompts(
-        pair, "calibration", sorted({d for of in plan["loads"].values() for d in of}), plan["cost_rows"] * rows
-    )
+    kinds = sorted({d for of in plan["loads"].values() for d in of})
+    prompts = _prompts(pair, "calibration", kinds, plan["cost_rows"] * rows, plan)
     lengths = [*map(Fixed, plan["fixed"]), *(Varied(max(plan["fixed"]), seed) for seed in (1, 2))]
     draft = pair.drafts[plan["draft"]]
     runs = _in_turns(pair, prompts, [(one, draft) for one in lengths], plan, rows)
@@ -111,7 +130,7 @@ def make_arms(pair, plan, cost):
     for name in plan["adaptive"]:
         if name == "budget by head":
             head = load_confidence(plan["draft"], pair.folder)
-            arms[name] = Fixed(longest), draft.budgeted(head, cost.step)
+            arms[name] = Fixed(longest), draft.budgeted(head, cost.step, cost.t_ask)
         elif name.startswith("stop by"):
             chance, head = (
                 (float, load_confidence(plan["draft"], pair.folder)) if "head" in name else (calibrated(plan), None)
@@ -132,10 +151,11 @@ def calibrated(plan):
     return calibration.isotonic(said, [rank == 0 for one in prompts for rank in one.ranks])
 
 
-def _prompts(pair, which, domains, count):
-    """Return `count` prompts of these kinds of text, in turns."""
-    sets = [pair.prompts(which)[domain] for domain in domains]
-    return [sets[i % len(sets)][i // len(sets) % len(sets[0])].tolist() for i in range(count)]
+def _prompts(pair, which, domains, count, plan):
+    """Return `count` prompts of these kinds of text, in turns; of unequal lengths if the plan says so."""
+    sets, most = [pair.prompts(which)[domain] for domain in domains], plan.get("stagger", 0)
+    rows = [sets[i % len(sets)][i // len(sets) % len(sets[0])].tolist() for i in range(count)]
+    return [row[7 * i % (most + 1) :] for i, row in enumerate(rows)]
 
 
 def _in_turns(pair, prompts, arms, plan, rows):
@@ -185,7 +205,7 @@ def _warm_up(pair, plan, rows):
         target(
             torch.zeros(1, positions, dtype=torch.long), Cache(target, 1, positions)
         )  # products are compiled by size
-    prompts = _prompts(pair, "calibration", DOMAINS[:2], 4)
+    prompts = _prompts(pair, "calibration", DOMAINS[:2], 4, plan)
     for controller, draft in make_arms(pair, plan, StepCost(4, 1.0, 1.0, 0.1, 0.01)).values():
         in_turns([chain_or_tree(pair.target, prompts, 16, draft, controller)])
 
@@ -194,7 +214,7 @@ def _measure_load(pair, plan, cost, load):
     """Return (cells, greedy outputs that differ from plain decoding) of one load."""
     domains, rows = plan["loads"][load], cost.rows
     requests = plan["requests"] if len(domains) > 1 else plan["uniform_requests"]
-    prompts, arms = _prompts(pair, "test", domains, requests + rows), make_arms(pair, plan, cost)
+    prompts, arms = _prompts(pair, "test", domains, requests + rows, plan), make_arms(pair, plan, cost)
     runs = dict(zip(arms, _in_turns(pair, prompts, arms.values(), plan, rows), strict=True))
     plain = [o.tokens for o in next(iter(runs.values())).outputs]
     different = [{"rows": rows, "load": load, "arm": arm, "request": i}

@@ -77,7 +77,6 @@ class Place:
     mask: torch.Tensor | None  # (batch, 1, n, end), True where a token may look; None: everywhere
     causal: bool = False  # the pass begins an empty cache: a plain triangle instead of a mask
     mix: Callable | None = None  # None: the model's own attention
-    alone: list | None = None  # (tokens, slots in use) of each row, where every row attends in a call of its own
 
     def pad(self, x):
         """Return x (tokens, …) as (batch, n, …), zeros where a row is shorter."""
@@ -134,9 +133,7 @@ class Cache:
             return Place(batch, n, rows.flatten(), None, slots.flatten(), positions.flatten(), start, end, mask, causal)
         there = offsets < torch.tensor(widths, device=device)[:, None]
         rows, columns = rows[there], offsets.expand(batch, n)[there]
-        # on CPU what counts is the work, and padded it is rows · widest row · longest row; on a GPU it is the calls
-        alone = [(w, a + w) for a, w in zip(length, widths, strict=True)] if device.type == "cpu" and n > 1 else None
-        return Place(batch, n, rows, columns, slots[there], positions[there], None, end, mask, alone=alone)
+        return Place(batch, n, rows, columns, slots[there], positions[there], None, end, mask)
 
     @staticmethod
     def _mask(slots, end, first, tree):
@@ -225,8 +222,7 @@ class Model:
                 parts = turning.split((c.heads, c.kv_heads), dim=1)
                 turning = torch.cat([self._norm(part, gain) for part, gain in zip(parts, qk_norm, strict=True)], dim=1)
             queries, keys = self._rotate(turning, cos, sin).split((c.heads, c.kv_heads), dim=1)
-            attend = self._attend if place.alone is None else self._attend_alone
-            x = x + out(attend(queries, *cache.write(i, keys, values, place), place))
+            x = x + out(self._attend(queries, *cache.write(i, keys, values, place), place))
             gate, up = gate_up(self._norm(x, norm2)).chunk(2, dim=1)
             x = x + down(F.silu(gate) * up)
         if taps is not None and c.layers - 1 in taps:
@@ -252,22 +248,6 @@ class Model:
             mixed = (place.mix or self.mix)(queries.flatten(2, 3), keys, values, attn_mask=mask)
         mixed = mixed.view(batch, c.kv_heads, group, n, -1).permute(0, 3, 1, 2, 4).reshape(batch, n, -1)
         return place.unpad(mixed)
-
-    def _attend_alone(self, queries, keys, values, place):
-        """As `_attend`, row by row: nothing is padded to the widest row or to the longest."""
-        c, mixed, start = self.config, [], 0
-        group = c.heads // c.kv_heads
-        queries = queries.view(1, -1, c.kv_heads, group, c.head_width).permute(0, 2, 3, 1, 4)  # tokens last but one
-        for row, (n, end) in enumerate(place.alone):
-            if n:
-                mask = None if n == 1 else place.mask[row : row + 1, :, :n, :end]
-                if n > 1 and group > 1:
-                    mask = mask.repeat(1, 1, group, 1)
-                own = queries[:, :, :, start : start + n].flatten(2, 3)
-                own = self.mix(own, keys[row : row + 1, :, :end], values[row : row + 1, :, :end], attn_mask=mask)
-                mixed.append(own.unflatten(2, (group, n)))
-                start += n
-        return torch.cat(mixed, dim=3).permute(0, 3, 1, 2, 4).reshape(start, -1)
 
     def _norm(self, x, gain):
         return F.rms_norm(x, gain.shape, gain, self.config.norm_eps)

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from specgain.lab import heads
-from specgain.lab.heads import BLOCK, KINDS, LAYERS, Head, Tapped, load_head
+from specgain.lab.heads import BLOCK, KINDS, LAYERS, REST, Head, Tapped, load_head
 from specgain.lab.loop import generate
 from specgain.lab.model import Cache, Config, Model, WeightsError
 from specgain.lab.sampling import Sampling
@@ -90,6 +90,33 @@ def test_rows_share_a_budget_and_the_text_stays_as_it_is(target_weights, kind):
     never = head.budgeted(confidence, lambda depth, positions: positions**9)  # no candidate is worth that
     run = generate(never.target, PROMPTS, 24, never, 6)
     assert [o.tokens for o in run.outputs] == plain and not any(any(r.drafted) for r in run.rounds)
+
+
+def test_a_draft_rests_where_asking_costs_more_than_it_gains(target_weights):
+    target, asked = Tapped(Model(CONFIG, target_weights, torch.float64)), []
+    head = KINDS["multi"]("multi", head_weights("multi", 5, target_weights), target)
+    plain = [o.tokens for o in generate(target, PROMPTS, 40).outputs]
+
+    def confidence(x, greedy):
+        asked.append(len(x))
+        return torch.full((len(x), BLOCK), 0.1)
+
+    for t_ask, often in ((0.0, False), (1.0, True)):  # nothing is worth its place; asking is free, or is not
+        asked.clear()
+        shared = head.budgeted(confidence, lambda depth, positions: 10 + 5 * (positions - 3) + 9 * depth, t_ask)
+        run = generate(shared.target, PROMPTS, 40, shared, 6)
+        assert [o.tokens for o in run.outputs] == plain and not any(any(r.drafted) for r in run.rounds)
+        rounds = len(run.rounds) - 1  # the last one has no room for a candidate
+        assert len(asked) == (-(-rounds // (1 + REST)) if often else rounds)
+
+    asked.clear()
+    shared = head.budgeted(
+        lambda x, greedy: asked.append(0) or torch.full((len(x), BLOCK), 0.9),
+        lambda depth, positions: 10 + 0.1 * positions,
+        1.0,
+    )
+    run = generate(shared.target, PROMPTS, 40, shared, 6)
+    assert [o.tokens for o in run.outputs] == plain and all(any(r.drafted) for r in run.rounds[:-1])
 
 
 def test_a_longer_draft_than_the_block_is_cut_to_it(target_weights):

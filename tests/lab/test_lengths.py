@@ -1,6 +1,7 @@
 """The live measurement of lengths on a random tiny pair: every cell is there, and what it counts is right; no clock."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -59,20 +60,31 @@ def test_a_plan_for_other_weights_is_refused(tiny_pair):
         lengths.lengths(make_plan("0" * 16, **SMALL), tiny_pair)
 
 
-def one_round(requests, drafted, seconds):
-    return Round(requests, drafted, [0] * len(drafted), [d + 1 for d in drafted], 0.0, seconds, 0.0)
+def one_round(requests, drafted, seconds, t_draft=0.0):
+    committed = [d + 1 for d in drafted]
+    return Round(requests, drafted, [0] * len(drafted), committed, t_draft, seconds - t_draft, 0.0)
 
 
 def test_the_cost_of_a_step_is_found_from_rounds_of_unequal_lengths():
-    true = StepCost(3, 4.0, 5.0, 0.7, 0.2)
+    true = StepCost(3, 4.0, 5.0, 0.7, 0.2, 0.3, 1.5)
     varied = Varied(4, 1)
-    drafted = [[0, 0, 0], *(varied.gammas(3, [0, 1, 2]) for _ in range(60))]
-    rounds = [one_round([0, 1, 2], d, true.step(max(d), 3 + sum(d))) for d in drafted]
+    drafted = [[0, 0, 0], [2, 2, 2], [4, 4, 4], *(varied.gammas(3, [0, 1, 2]) for _ in range(60))]
+    rounds = [
+        one_round([0, 1, 2], d, true.step(max(d), 3 + sum(d)), 1.5 + 0.1 * max(d) if any(d) else 0.0) for d in drafted
+    ]
     rounds.append(one_round([0, 1], [4, 4], 99.0))  # an emptying batch does not count
     found = StepCost.fit(rounds, 3)
-    assert [found.plain, found.base, found.per_pass, found.per_position] == pytest.approx([4.0, 5.0, 0.7, 0.2])
+    assert list(asdict(found).values()) == pytest.approx([3, 4.0, 5.0, 0.7, 0.2, 0.3, 1.5])
     assert found.round(2, 3) == pytest.approx(5.0 + 2 * 0.7 + 9 * 0.2) and found.round(0, 3) == 4.0
+    assert found.step(2, 8) == pytest.approx(5.0 + 2 * 0.7 + 8 * 0.2 + 0.3)  # rows of unequal width
     assert {max(d) for d in drafted} == {0, 1, 2, 3, 4} and len(set(map(tuple, drafted))) > 20
+
+
+def test_a_price_below_nothing_is_nothing():
+    drafted = [[0, 0], [1, 1], [2, 2], [0, 2], [1, 0], [2, 1]]
+    rounds = [one_round([0, 1], d, 4.0 if not any(d) else 5.0 + max(d) - 0.1 * (d[0] != d[1])) for d in drafted]
+    found = StepCost.fit(rounds, 2)
+    assert found.unequal == 0 and found.per_position >= 0 and found.base == pytest.approx(4.85, abs=0.01)
 
 
 def test_a_row_alone_has_one_position_per_pass():
