@@ -164,7 +164,7 @@ def test_the_built_pages_hold_the_script_once(book):
 
 def test_the_syllabus_names_every_chapter_and_each_meeting_fits_its_minutes():
     text = (INSTRUCTOR / "index.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (\d) \|(.*)\|$", text, re.MULTILINE)
+    rows = re.findall(r"^\| (\d)\. (.*)\|$", text, re.MULTILINE)
     assert [number for number, _ in rows] == list("12345678")
     for number, row in rows:
         long, short = row.split("|")[2:4]
@@ -188,7 +188,7 @@ PART = re.compile(r"([a-z][a-z ]*?) (\d+)(?=[,;]|\s*$)")  # "the condition 20", 
 
 def test_the_order_of_each_lesson_is_that_of_the_syllabus():
     """The same parts with the same minutes, so that a teacher may follow either page."""
-    rows = re.findall(r"^\| (\d) \|(.*)\|$", (INSTRUCTOR / "index.md").read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(r"^\| (\d)\. (.*)\|$", (INSTRUCTOR / "index.md").read_text(encoding="utf-8"), re.MULTILINE)
     lessons = re.split(r"^## Lesson \d\. ", (INSTRUCTOR / "lessons.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
     for (number, row), lesson in zip(rows, lessons, strict=True):
         order = re.findall(r"^\| ([a-z][a-z ]*) \| (\d*) \| (\d*) \|", lesson, re.MULTILINE)
