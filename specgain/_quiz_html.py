@@ -249,14 +249,18 @@ def lettered(entry):
     )
 
 
+def asked(entry):
+    """Return the text of a question; one with several right answers says so."""
+    return entry["question"] + " (More than one answer is right.)" * (entry["type"] == "many_choice")
+
+
 def paper(questions, answers):
     """Return the HTML form without JavaScript: question, lettered options, and the answer folded (open in print)."""
     blocks = []
     for entry, text in zip(questions, answers, strict=True):
         options = "".join(f"<li>{html.escape(answer['answer'])}</li>" for _, answer in lettered(entry))
         blocks.append(
-            f"<p><strong>{html.escape(entry['question'])}</strong></p>"
-            + (f'<ol type="a">{options}</ol>' if options else "")
+            f"<p><strong>{html.escape(asked(entry))}</strong></p>" + (f'<ol type="a">{options}</ol>' if options else "")
         )
         blocks.append(f"<details><summary>Answer</summary><p>{html.escape(text)}</p></details>")
     return f'<div class="sg-paper">{"".join(blocks)}</div>'

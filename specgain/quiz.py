@@ -623,7 +623,7 @@ def printed(*identifiers):
     for number, identifier in enumerate(identifiers, start=1):
         entry = question(identifier)
         options = [f"   {letter}) {answer['answer']}" for letter, answer in _quiz_html.lettered(entry)]
-        blocks.append("\n".join([f"{number}. {entry['question']}", *options]))
+        blocks.append("\n".join([f"{number}. {_quiz_html.asked(entry)}", *options]))
         keys.append(f"{number}. {answer_text(entry)}")
     return "\n\n".join([*blocks, "Answers\n" + "\n".join(keys)])
 

@@ -573,6 +573,13 @@ def test_the_printed_form_has_question_options_and_answers():
     assert "1. d: 0.478 / 0.739." in text and "2. 0.625: The smaller" in text
 
 
+def test_on_paper_a_question_says_that_it_has_several_right_answers():
+    entry = quiz.question("05-record")
+    hint = "(More than one answer is right.)"
+    assert hint in quiz.printed("05-record") and hint in _quiz_html.paper([entry], [quiz.answer_text(entry)])
+    assert hint not in quiz.printed("00-survival")
+
+
 def test_a_terminal_gets_the_printed_form(capsys):
     quiz.show("00-survival")
     assert capsys.readouterr().out.startswith("1. A vLLM log line")
