@@ -140,7 +140,7 @@ def test_what_the_chapter_says_about_the_committed_measurement():
 
 @pytest.mark.claims("C3.4", "C3.5")
 def test_what_the_chapter_says_about_a_draft_of_one_pass():
-    """The budget by head wins on every mixed load and beats the one by history everywhere; unequal rows save no time."""
+    """The budget by head wins on every mixed load and beats the one by history everywhere; it loses on prose alone."""
     path = MEASURED.with_name("lengths-block.json")
     record = json.loads(path.read_text(encoding="utf-8"))
     assert record["plan"] == json.loads(path.with_name("lengths-block-plan.json").read_text(encoding="utf-8"))
@@ -148,12 +148,10 @@ def test_what_the_chapter_says_about_a_draft_of_one_pass():
     named = {(c["rows"], c["load"], c["arm"]): c for c in record["cells"]}
     by_head = [cell for cell in record["cells"] if cell["arm"] == "budget by head"]
     mixed = [cell for cell in by_head if cell["mixed"]]
-    assert all(cell["ratio"] > 1 for cell in mixed) and sum(cell["interval"][0] > 1 for cell in mixed) >= 8
-    assert all(cell["interval"][0] > 1.01 for cell in mixed if "prose" in cell["load"])
+    assert all(cell["ratio"] > 1 for cell in mixed) and sum(cell["interval"][0] > 1 for cell in mixed) == 7
     assert all(cell["ratio"] > named[cell["rows"], cell["load"], "budget"]["ratio"] for cell in by_head)
-    assert 0.95 < min(cell["ratio"] for cell in by_head) < 0.98  # what is left to do: loads of one kind
-    own, twin, many = named[16, "viet", "budget by head"], named[16, "viet", "γ = 8"], record["cost"][-1]
-    assert own["drafted_per_round"] < twin["drafted_per_round"] - 1
-    assert own["committed_length"] > 0.95 * twin["committed_length"]
-    assert own["t_round_ms"] > 0.97 * twin["t_round_ms"] and many["rows"] == 16
-    assert many["per_pass_ms"] > 5 * many["per_position_ms"]
+    lost = {(cell["rows"], cell["load"]): cell["ratio"] for cell in by_head if cell["ratio"] < 0.98}
+    assert lost.keys() == {(8, "prose"), (16, "prose")} and min(lost.values()) > 0.96  # what is left to do
+    assert record["plan"]["stagger"] > 0  # the rows of every arm are out of step
+    many = record["cost"][-1]
+    assert many["rows"] == 16 and many["unequal_ms"] > 5 * many["per_position_ms"] and many["t_ask_ms"] > 0.5
