@@ -274,8 +274,8 @@ def predict(cost, acceptance, gammas, log=None, costs=(), cost_of=Cost.from_log)
     `cost` is a `Cost`, `acceptance` the dict of `measure_acceptance`, `log` the `RoundLog` of `measure_run`. The
     prediction counts the rounds to the full length, last round included. Intervals are 95 % bootstrap by prompt, or by
     group of prompts that shared their passes (then wider, for so few groups); with `costs` (`Cost.resampled`) that of
-    the residual counts the doubt about the cost too. An entry of agreement may be a `RequestLog`: its rounds then stand for themselves, at one γ.
-    `cost_of` takes the cost from `log` as `cost` was taken.
+    the residual counts the doubt about the cost too. An entry of agreement may be a `RequestLog`: its rounds then stand
+    for themselves, at one γ. `cost_of` takes the cost from `log` as `cost` was taken.
     """
     cells = []
     for domain, entry in acceptance["domains"].items():
