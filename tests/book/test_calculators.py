@@ -278,9 +278,10 @@ def test_the_schedule_form_says_what_the_engine_does(opened):
     box.get_by_label("Schedule, or").fill("[[2, 64, 3]]")
     opened.wait_for_selector("[data-calculator=schedule] li[data-code=first_start]")
     assert "refuses it at the stage “lookup”" in box.locator("[role=status]").inner_text()
+    assert "sg-wrong" in box.get_attribute("class")
     box.get_by_label("Schedule, or").fill("[[")
-    opened.wait_for_function("document.querySelector('[data-calculator=schedule]').classList.contains('sg-wrong')")
-    assert "no JSON" in box.locator("[role=status]").inner_text()
+    opened.wait_for_function("document.querySelector('[data-calculator=schedule] [role=status]').textContent.includes('no JSON')")
+    assert "sg-wrong" in box.get_attribute("class")
 
 
 # ---------------------------------------------------------------------------------------------------------- access
