@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 import specgain
 from specgain.figures import PageTable
@@ -84,6 +85,14 @@ def test_every_engine_statement_belongs_to_a_chapter():
 def test_the_changelog_page_and_the_citation_show_the_files_themselves():
     assert "{include} ../CHANGELOG.md" in (BOOK / "changelog.md").read_text(encoding="utf-8")
     assert "{literalinclude} ../CITATION.cff" in (BOOK / "cite.md").read_text(encoding="utf-8")
+
+
+def test_citation_changelog_and_package_name_one_version():
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    newest = re.search(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)[1]
+    released = cited.get("date-released")
+    assert cited["version"] == specgain.__version__
+    assert newest == specgain.__version__ + (f" - {released}" if released else ", not released yet")
 
 
 @pytest.mark.browser
