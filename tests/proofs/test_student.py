@@ -1,5 +1,8 @@
 """The prover's exercises: the solutions pass, mistakes are met with a point or a hint, and bad files with a clear message."""
 
+import re
+from fractions import Fraction
+
 import pytest
 
 from specgain.proofs.exercises import EXERCISES
@@ -40,6 +43,12 @@ def test_every_known_mistake_is_refused_and_meets_its_hint(check):
                     "\n".join(f"{name} = {wrong if name == slot else ex.solution[name]}" for name in ex.slots)
                 )
                 assert not report.passed and hint in message(report, slot), (slot, wrong)
+
+
+def test_the_point_that_the_page_explains_has_a_rising_survival(check):
+    said = message(check("X1_base = 0\nX1_step = 1 - s[gamma]"), "X1_step")
+    first, second = (Fraction(value) for value in re.findall(r"s\[[12]\] = ([\d/]+)", said))
+    assert first < second <= 1  # "That s_2 is above s_1 there is allowed", says book/prove-it.md
 
 
 def test_a_wrong_answer_gets_a_point_and_not_the_solution(check):
