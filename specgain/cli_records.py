@@ -168,7 +168,7 @@ def schedule_check(
     max_num_seqs: Annotated[int | None, typer.Option(min=1)] = None,
     num_speculative_tokens: Annotated[int | None, typer.Option(min=1)] = None,
     engine: Annotated[str, typer.Option(help="vllm==0.32.0 or vllm==0.33.0.")] = "vllm==0.32.0",
-    method: Annotated[str | None, typer.Option(help="ngram, eagle3, draft_model, …")] = None,
+    method: Annotated[str | None, typer.Option(help="Such as ngram, eagle3 or draft_model.")] = None,
     runner: Annotated[str | None, typer.Option(help="V1 or V2, the engine's model runner.")] = None,
     data_parallel_size: Annotated[int, typer.Option(min=1)] = 1,
     lora: Annotated[bool, typer.Option("--lora", help="LoRA adapters are served.")] = False,

@@ -1,8 +1,10 @@
 """Two sides of a measurement → ledger, interval, verdict, the term at fault, and what is missing.
 
     E[L]      tokens delivered per round over all rounds of the speculative side
-    t_D       seconds per token of the plain side          T_round   seconds per round of the speculative side
-    M         E[L]·t_D − T_round, the time one round saves  S         E[L]·t_D / T_round
+    t_D       seconds per token of the plain side
+    T_round   seconds per round of the speculative side
+    M         E[L]·t_D − T_round, the time one round saves
+    S         E[L]·t_D / T_round
 
 Counts and times are added over runs and requests and then divided. The interval is a 95 % percentile bootstrap: the two
 sides are resampled independently, runs first where there are several, then whole requests (chunks of one request share

@@ -380,7 +380,7 @@ def replay(controller, agreements, rows=1, confidences=None):
     """Return the steps that `controller` would have made on recorded greedy requests: lists of (request, drafted, accepted).
 
     `agreements` maps a request to its string of "1" (the draft chooses the target's token) and "0"; they are served in
-    order, `rows` at a time.  Each round of a draft depends on the text alone, so the replay is exact.  For a `StopRule`
+    order, `rows` at a time.  Each round of a draft depends on the text alone, so the replay is exact.  For a `StopRule`,
     `confidences[request][t]` holds the draft's confidences as it writes on from position t.
     """
     for request, text in agreements.items():

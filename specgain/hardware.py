@@ -198,8 +198,8 @@ class _once(cached_property):
 class ModelShape:
     """The shape of a decoder-only transformer with a gated feed-forward block, and where it is published.
 
-    `hidden` is the inner width of the feed-forward block.  `tied`: the head is the embedding matrix.  `norms`: norm
-    vectors of the model width per layer; `head_norms`: queries and keys have norms of the head width.
+    `hidden` is the inner width of the feed-forward block.  `tied`: the head is the embedding matrix.
+    `head_norms`: queries and keys have norms of the head width.
 
     >>> f"{LLAMA_2_7B.parameters:,}"
     '6,738,415,616'

@@ -4,7 +4,7 @@ The rules are the same everywhere: one change between the sides; fresh servers; 
 take turns; at least three runs each; the real mix of prompts at the load that matters; greedy or the same sampling.
 
 Flags: documentation of `vllm bench serve` and `vllm serve` 0.32.0; SGLang's Bench Serving Guide;
-tensorrt_llm/bench/benchmark/throughput.py (NVIDIA/TensorRT-LLM at 000a01d); tools/server of llama.cpp.
+`tensorrt_llm/bench/benchmark/throughput.py` (NVIDIA/TensorRT-LLM at 000a01d); tools/server of llama.cpp.
 """
 
 from specgain.records.source import RecordError

@@ -242,6 +242,7 @@ AUTOMODULE = """
    :members:
    :member-order: bysource
    :ignore-module-all:
+   :no-value:
 ```
 """
 
@@ -270,9 +271,17 @@ def _modules(packages):
 
 
 def own_members_only(app, what, name, obj, skip, options):
-    """Leave out what matplotlib and named tuples put into a class."""
+    """Leave out what matplotlib and named tuples put into a class, and SymPy functions such as E, which have no home."""
+    if isinstance(obj, type) and obj.__module__ is None:
+        return True
     inherited = not str(getattr(obj, "__module__", None) or "specgain").startswith("specgain")
     return True if inherited or str(getattr(obj, "__doc__", "")).startswith("Alias for field") else None
+
+
+def own_signature_only(app, what, name, obj, options, signature, annotation):
+    """Leave out the arguments of a class that only come from a base class elsewhere, such as a protocol or a command."""
+    made_by = getattr(obj.__init__, "__module__", None) if what == "class" else None
+    return ("", None) if made_by and not made_by.startswith("specgain") else None
 
 
 def plain_docstring(app, what, name, obj, options, lines):
@@ -281,6 +290,7 @@ def plain_docstring(app, what, name, obj, options, lines):
     lines[:] = "\n\n".join(map(_block, blocks)).split("\n") + [""]
 
 
+SHORT_SUM = re.compile(r"(?<=[\w\])…]) ([−+·]) (?=\d\b)")  # γ + 1 stays on one line
 ESCAPED = re.compile(r"(?<![\w*])(\*\w+\*)(?![\w*])|([\\*_|])")  # *word* stays: it is stressed
 
 
@@ -288,10 +298,12 @@ def _block(block):
     if block.lstrip().startswith(">>>"):
         return block
     if block.startswith(" "):
-        return "::\n\n" + block
+        return (".. code-block:: text\n\n" if ALIGNED.search(block) else "::\n\n") + block
     parts = re.split(r"(\{eq\}`[^`]+`|`[^`]+`|(?<![\w-])--[a-z][\w-]*|\"\")", block)
     text = "".join(
-        _mark(part) if number % 2 else ESCAPED.sub(lambda m: m[1] or "\\" + m[2], part)
+        _mark(part)
+        if number % 2
+        else ESCAPED.sub(lambda m: m[1] or "\\" + m[2], SHORT_SUM.sub("\u00a0\\1\u00a0", part))
         for number, part in enumerate(parts)
     )
     lines, in_list = [], False
@@ -407,6 +419,7 @@ def setup(app):
     app.connect("config-inited", set_addresses)
     app.connect("source-read", list_modules)
     app.connect("autodoc-skip-member", own_members_only)
+    app.connect("autodoc-process-signature", own_signature_only)
     app.connect("autodoc-process-docstring", plain_docstring)
     app.connect("doctree-read", add_facts)
     app.connect("doctree-read", set_outputs)

@@ -68,7 +68,10 @@
         const line = document.createElement("span");
         line.className = "sg-line";
         line.innerHTML = html.replace(/(?<=\w)\/(?=\w)|<span class="o">\/<\/span>(?=<|\w)/g, "$&<wbr>") + "\n"; // paths break
-        const before = /^.*\S {3,}(?=\S)/.exec(line.textContent) || /^ */.exec(line.textContent) + "  ";
+        const columns = /^.*\S {3,}(?=\S)/.exec(line.textContent);
+        const before = columns || /^ */.exec(line.textContent) + "  ";
+        const over = columns ? columns[0].length - most : 0; // on a phone the columns move together
+        if (over > 0) line.innerHTML = line.innerHTML.replace(/ {3,}(?!.* {3})/, (gap) => " ".repeat(Math.max(2, gap.length - over)));
         line.style.setProperty("--sg-hang", Math.min(String(before).length, most));
         return line;
       });

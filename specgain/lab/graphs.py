@@ -208,9 +208,9 @@ class GraphLoop:
 
     @torch.inference_mode()
     def round(self, gamma, longest):
-        """Run one round; return ((drafted, accepted, committed, room left), each a list by row, (t_draft, t_verify, t_other)).
+        """Run one round; return ((drafted, accepted, committed, room left), (t_draft, t_verify, t_other)).
 
-        `longest`: the tokens of the longest text that is not done.
+        The first four are lists by row, the times seconds.  `longest`: the tokens of the longest text that is not done.
         """
         if gamma > self.gamma or (gamma and self.draft is None):
             raise ValueError(f"gamma = {gamma}: this loop was made for 0 to {self.gamma if self.draft else 0}")

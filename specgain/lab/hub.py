@@ -58,7 +58,7 @@ def load_hub(repo_id, revision=None, dtype=None, device=None, kernel=None, vocab
 
 
 def load_hub_pair(name, dtype=None, device=None, revisions=(None, None)):
-    """Return (target, draft), two `Pretrained` with one vocabulary, of a pair in `PAIRS` or of two repositories or folders.
+    """Return (target, draft), two `Pretrained` models with one vocabulary, of a pair in `PAIRS` or of two repositories or folders.
 
     ValueError if some token means another text in the other model.
     """

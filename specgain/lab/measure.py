@@ -109,7 +109,7 @@ def run_rounds(pair, prompt_set, prompts, gammas=GAMMAS, drafts=None, domains=DO
 
 
 def run_together(jobs):
-    """Run these `_Job`s, all arms of all of them in turns, so that they meet the same moments of the machine."""
+    """Run these jobs of `Side.jobs`, all arms of all of them in turns, so that they meet the same moments of the machine."""
     loops = [job.loops() for job in jobs]
     with no_garbage_collection():
         rows = max(job.side.setting.rows for job in jobs)
@@ -146,7 +146,7 @@ class Side:
             )
 
     def jobs(self, runs):
-        """Return the `_Job`s among the first `runs` runs of a prompt per domain, repeat after repeat; done ones are empty."""
+        """Return the jobs among the first `runs` runs of a prompt per domain, repeat after repeat; done ones are empty."""
         done = {(request.domain, request.prompt, request.repeat) for request in self.log.requests}
         jobs = []
         for repeat, first in enumerate(range(0, runs, self.prompts)):

@@ -49,7 +49,7 @@ def parameters(config):
 
 
 def shape_pair(name, device=None, dtype=None, kernel=None, seed=0):
-    """Return (target, draft), two `Model` with random weights, of a name such as "0.5b-7b": the draft's size first.
+    """Return (target, draft), two `Model`s with random weights, of a name such as "0.5b-7b": the draft's size first.
 
     ValueError for an unknown size, or where there is less free memory than the weights take.
     """

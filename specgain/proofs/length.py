@@ -294,7 +294,7 @@ def _other_branch():
     says=r"If $T(0)=t_D$ and $T$ is convex, some length gains if and only if the first candidate does: "
     r"$a_1>\Delta T(0)/t_D$. Then $S\ge(1+a_1)/(1+\Delta T(0)/t_D)$ is within reach. Any acceptance law.",
     plain="if T(0) = t_D and T is convex: some length gains if and only if a_1 > (T(1) - T(0)) / t_D",
-    source="Leviathan et al. 2023, Corollary 3.9, for constant acceptance and T = t_D (1 + c γ); "
+    source="Leviathan et al. 2023, Corollary 3.9, for constant acceptance and a linear round time; "
     "we have not seen it for every law.",
     claims=["C3.1", "C2.6"],
     mutants={

@@ -1,6 +1,8 @@
 """Committed measurements: what a file under notebooks/measurements/<device>/ must say about itself, and their list.
 
-    python -m specgain.records.measured notebooks/measurements/my-device/cost.json      check before it is offered
+One command checks a file before it is offered:
+
+    python -m specgain.records.measured notebooks/measurements/my-device/cost.json
 
 Every measurement is JSON with an `environment`: the `device`, the `date` (ISO 8601) and the version of at least one
 program. `weights` names the weights by their hash. `reproduce` may hold the command that made it; without it the tool

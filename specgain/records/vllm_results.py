@@ -5,7 +5,7 @@
   --save-detailed) has one entry per streamed chunk, that is per round after the first token.
 - `metrics.speculative_decoding` of a response, 0.29 and later (docs: Per-Request Acceptance Metrics): drafting rounds
   only; drafts that a grammar voided are not counted as drafted; acceptance is counted before EOS cuts (#56101).
-- examples/offline_inference/spec_decode.py (PR #26498): rates per position with two decimals.
+- `examples/offline_inference/spec_decode.py` (PR #26498): rates per position with two decimals.
 """
 
 import hashlib

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from sympy import Function
 
 import specgain
 from specgain.figures import PageTable
@@ -48,6 +49,8 @@ def test_every_public_module_stands_once_on_the_librarys_pages(extension):
         ('with --json, or "" if', 'with \\ ``--json``\\ , or \\ ``""``\\  if'),
         (">>> f(a_1)\n2", ">>> f(a_1)\n2"),
         ("Text:\n\n    S = E[L]·t_D", "Text:\n\n::\n\n    S = E[L]·t_D"),
+        ("    K    accepted", ".. code-block:: text\n\n    K    accepted"),  # columns, no Python
+        ("of γ + 1 and a + b", "of γ\u00a0+\u00a01 and a + b"),
         ("Two lines\n    of one paragraph", "Two lines\nof one paragraph"),
         ("Kinds:\n- one,\n  more\n- two\nThe end", "Kinds:\n\n- one,\n  more\n- two\n\nThe end"),
     ],
@@ -64,6 +67,16 @@ def test_what_other_packages_put_into_a_class_is_left_out(extension):
 
     assert extension.own_members_only(None, "class", "set", Drawing.set, False, None) is True
     assert extension.own_members_only(None, "class", "add", Gate.add, False, None) is None
+    assert extension.own_members_only(None, "module", "E", Function("E"), False, None) is True
+
+
+def test_arguments_that_a_base_class_elsewhere_takes_are_left_out(extension):
+    from specgain.cli_records import ManyFiles
+    from specgain.gates import Gate
+
+    assert extension.own_signature_only(None, "class", "ManyFiles", ManyFiles, None, "(name)", None) == ("", None)
+    assert extension.own_signature_only(None, "class", "Gate", Gate, None, "(name)", None) is None
+    assert extension.own_signature_only(None, "function", "f", len, None, "(obj)", None) is None
 
 
 def test_page_table_escapes_and_can_be_read_as_text():

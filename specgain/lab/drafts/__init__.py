@@ -1,11 +1,9 @@
 """Drafts that are no model of their own. A draft is one file here, with `vocab`, `begin` and `propose` (see `lab.loop.Draft`).
 
-| name | guesses | needs |
-|---|---|---|
-| lookup | what followed the last tokens earlier in the same text | nothing |
-| suffix | what followed them most often in every text seen so far | memory; `reset()` makes it cold |
-| bigram | the commonest successor of the last token | a table of the pair |
-| scripted | the right token, or with a dialled probability a wrong one | the answer; for timing only |
+    lookup     guesses what followed the last tokens earlier in the same text; needs nothing
+    suffix     what followed them most often in every text seen so far; needs memory, reset() makes it cold
+    bigram     the commonest successor of the last token; needs a table of the pair
+    scripted   the right token, or with a dialled probability a wrong one; needs the answer, for timing only
 
 `ModelDraft`, the draft that is a small model, lives in `lab.loop`.
 """
