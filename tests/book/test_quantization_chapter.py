@@ -33,7 +33,7 @@ def chapter():
 def test_the_text_follows_the_model_that_verifies(chapter):
     """The four printed lines: same output for the same target; quantizing the draft moves the last column only."""
     names, printed = chapter
-    lines = re.findall(r"output (\S+) (\S+) (\S+)  kept with probability (\S+)", printed)
+    lines = re.findall(r"output (\S+) (\S+) (\S+)  guess kept (\S+)", printed)
     laws, kept = [tuple(map(Fraction, line[:3])) for line in lines], [Fraction(line[3]) for line in lines]
     assert laws == [tuple(names["p"])] * 2 + [tuple(names["p_rough"])] * 2 and laws[0] != laws[2]
     assert kept[1] < kept[0] and kept[2] != kept[0]

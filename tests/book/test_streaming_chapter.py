@@ -86,8 +86,8 @@ def test_the_drawn_step_has_three_different_fates(chapter):
 
 @pytest.mark.claims("C7.2")
 def test_a_prompt_lengthens_the_steps_of_the_others_and_the_host_can_hide(chapter):
-    alone, first, second, rest, *_ = (float(t) for t in re.findall(r"([\d.]+) ms: request 0\s+5 positions", chapter[1]))
-    assert first == second > rest > 1.2 * alone and "request 1 507 positions" in chapter[1]
+    alone, first, second, rest, *_ = (float(t) for t in re.findall(r"([\d.]+) ms: request 0 gets 5\b", chapter[1]))
+    assert first == second > rest > 1.2 * alone and "request 1 gets 507" in chapter[1]
     (t_sync, none), (t_async, some) = floats(
         r"asynchronous (?:True|False): TPOT ([\d.]+) ms, (\d+) positions", chapter[1]
     )
@@ -107,7 +107,7 @@ def test_the_captured_rounds_and_the_verdicts(chapter):
 def test_the_end_cuts_and_the_counters_do_not_see_it(chapter):
     assert "ends by length: 8 tokens, 8 candidates accepted, 3 tokens cut" in chapter[1]
     assert "ends by stop: 8 tokens, 8 candidates accepted, 3 tokens cut" in chapter[1]
-    rows = floats(r"(\d+) tokens: by the counters ([\d.]+), delivered ([\d.]+)", chapter[1])
+    rows = floats(r"(\d+) tokens: counted ([\d.]+), delivered ([\d.]+)", chapter[1])
     assert [row[0] for row in rows] == [8, 32, 128, 512]
     delivered = [row[2] for row in rows]
     assert delivered == sorted(delivered) and rows[0][1] > 1.2 * rows[0][2] and rows[3][1] < 1.01 * rows[3][2]
@@ -125,7 +125,7 @@ def test_the_grammar_cancels_the_chatty_start(chapter):
 @pytest.mark.claims("C7.5")
 def test_the_ladder_shows_the_rung_at_fault(chapter):
     """Same tokens on every rung; latency never rises but at the draft's cache, and preemptions say why."""
-    rows = floats(r"(\d+) tokens, TPOT\s+([\d.]+) ms, latency ([\d.]+) s, (\d+) preemptions", chapter[1])
+    rows = [tuple(map(float, row[1:])) for row in chapter[0]["rungs"]]
     assert len(rows) == len(chapter[0]["ladder"]) == 6 and len({row[0] for row in rows}) == 1
     worse = [
         name
