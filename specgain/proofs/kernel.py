@@ -214,7 +214,7 @@ class Induction(Step):
 
 
 class AtLeast(Step):
-    """left ≥ right: the difference equals `because`, whose sign the listed rules give.  `strict` makes it >.
+    """left ≥ right: the difference equals `because`, whose sign the listed rules give.  `Greater` makes it >.
 
     `because` may be a list of terms, each of known sign, that add up to the difference.
     """

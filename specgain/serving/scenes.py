@@ -1,4 +1,4 @@
-"""Small runs that the chapters show and other tests lean on."""
+"""Small runs that the chapters show and tests lean on."""
 
 from dataclasses import replace
 
