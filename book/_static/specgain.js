@@ -42,9 +42,9 @@
 
   /* Let long names, those in a table or a source too, break behind their joints, such as in vllm:spec_decode_num_drafts. */
   function markJoints() {
-    const cells = ".bd-article :is(table code:not(:has(.pre)), code .pre, table.sg-cards td, div.cell_output em)";
+    const cells = ".bd-article :is(table code:not(:has(.pre)), code .pre, table.sg-cards td, div.cell_output em), .bd-sidebar-secondary code .pre";
     for (const cell of document.querySelectorAll(cells)) {
-      if (cell.matches(".pre") && !cell.closest("table") && cell.textContent.length < 25) continue;
+      if (cell.matches(".pre") && !cell.closest("table, .bd-sidebar-secondary") && cell.textContent.length < 25) continue;
       const joint = cell.closest("code") ? /(?<=[^\W_][_:\/.])(?=\w)/ : /(?<=[_\/])(?=\w)/;
       for (const text of [...cell.childNodes].filter((part) => part.nodeType === Node.TEXT_NODE && joint.test(part.data)))
         text.replaceWith(...text.data.split(joint).flatMap((part, i) => (i ? [document.createElement("wbr"), part] : [part])));
