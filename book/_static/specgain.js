@@ -70,8 +70,9 @@
         line.innerHTML = html.replace(/(?<=\w)\/(?=\w)|<span class="o">\/<\/span>(?=<|\w)/g, "$&<wbr>") + "\n"; // paths break
         const columns = /^.*\S {3,}(?=\S)/.exec(line.textContent);
         const before = columns || /^ */.exec(line.textContent) + "  ";
-        const over = columns ? columns[0].length - most : 0; // on a phone the columns move together
-        if (over > 0) line.innerHTML = line.innerHTML.replace(/ {3,}(?!.* {3})/, (gap) => " ".repeat(Math.max(2, gap.length - over)));
+        const over = columns ? columns[0].length - most : 0; // on a phone the columns move together, if the first one is short
+        if (over > 0) line.innerHTML = line.innerHTML.replace(/ {3,}(?!.* {3})/, (gap) =>
+          columns[0].length - gap.length > most + 4 ? gap : " ".repeat(Math.max(2, gap.length - over)));
         line.style.setProperty("--sg-hang", Math.min(String(before).length, most));
         return line;
       });
