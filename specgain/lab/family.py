@@ -22,14 +22,14 @@ import torch
 
 from specgain import acceptance
 from specgain.lab.drafts import Bigram, Suffix
-from specgain.lab.loop import TURN, in_turns
+from specgain.lab.loop import in_turns
 from specgain.lab.measure import (
     Side,
     chain_or_tree,
     environment,
-    no_garbage_collection,
     prompt_tokens,
     request_totals,
+    run_together,
     speculative_arms,
 )
 from specgain.lab.pair import load_pair
@@ -105,7 +105,7 @@ def both_sides(pair, prompts, setting, progress=None, first=0, **shape):
     steps = 1 if setting.rows > 1 else prompts["calibration"]
     for step in range(1, steps + 1):
         jobs = [job for which, side in sides.items() for job in side.jobs(prompts[which] * step // steps)]
-        scattered([job for job in jobs if job.group])
+        run_together([job for job in jobs if job.group], scattered=True)
         if progress:
             progress(step, steps, f"{setting.rows} in a pass, {', '.join(shape['domains'])}")
     logs = {which: side.log for which, side in sides.items()}
@@ -119,31 +119,6 @@ def later(prompts, first, count):
     if not 0 <= first <= most:
         raise ValueError(f"first = {first} must be from 0 to {most}, so that {count} of {len(prompts)} prompts follow")
     return np.roll(prompts, -first, axis=0)
-
-
-def scattered(jobs):
-    """Run these jobs of `Side`s, all arms of all of them in turns, in an order that mixes their kinds.
-
-    Turns go to the shortest text, and plain decoding ends every turn at the same length: all plain loops would run in one
-    block, in few moments of the machine and, but for the first of them, with caches that no draft has touched. So each
-    loop counts as longer by a part of a turn of its own (multiples of the golden ratio spread evenly).
-    """
-    loops = [job.loops() for job in jobs]
-    turn = max([TURN, *(4 * job.side.setting.rows for job in jobs)])
-    every = enumerate(loop for own in loops for loop in own)
-    with no_garbage_collection():
-        runs = iter(in_turns([_ahead(loop, turn * (1 + i * GOLDEN % 1)) for i, loop in every], turn))
-    for job, own in zip(jobs, loops, strict=True):
-        job.note([next(runs) for _ in own])
-
-
-GOLDEN = (5**0.5 - 1) / 2
-
-
-def _ahead(loop, tokens):
-    """The loop, which first counts so many tokens that it has not committed."""
-    yield tokens
-    return (yield from loop)
 
 
 def untimed_rounds(pair, prompts, setting, gammas, drafts, domains, new_tokens):

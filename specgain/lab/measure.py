@@ -108,15 +108,31 @@ def run_rounds(pair, prompt_set, prompts, gammas=GAMMAS, drafts=None, domains=DO
     return side.log
 
 
-def run_together(jobs):
-    """Run these jobs of `Side.jobs`, all arms of all of them in turns, so that they meet the same moments of the machine."""
+GOLDEN = (5**0.5 - 1) / 2
+
+
+def run_together(jobs, scattered=False):
+    """Run these jobs of `Side.jobs`, all arms of all of them in turns, so that they meet the same moments of the machine.
+
+    Turns go to the shortest text, and plain decoding ends every turn at the same length: the plain loops of many jobs run
+    in one block, in few moments of the machine and, but for the first of them, with caches that no draft has touched.
+    `scattered` counts each loop as longer by a part of a turn of its own (multiples of the golden ratio spread evenly).
+    """
     loops = [job.loops() for job in jobs]
+    turn = max([TURN, *(4 * job.side.setting.rows for job in jobs)])
+    every = [loop for own in loops for loop in own]
+    if scattered:
+        every = [_ahead(loop, turn * (1 + i * GOLDEN % 1)) for i, loop in enumerate(every)]
     with no_garbage_collection():
-        rows = max(job.side.setting.rows for job in jobs)
-        runs = in_turns([loop for own in loops for loop in own], max(TURN, 4 * rows))
+        runs = iter(in_turns(every, turn))
     for job, own in zip(jobs, loops, strict=True):
-        job.note(runs[: len(own)])
-        runs = runs[len(own) :]
+        job.note([next(runs) for _ in own])
+
+
+def _ahead(loop, tokens):
+    """The loop, which first counts so many tokens that it has not committed."""
+    yield tokens
+    return (yield from loop)
 
 
 class Side:
@@ -205,17 +221,6 @@ class _Job(NamedTuple):
 def speculative_arms(pair, drafts, gammas):
     """Return the arms (draft, γ) of these drafts at every γ above 0; a tree has one size, its number of nodes."""
     return [(name, g) for name in drafts for g in gammas if g and g == getattr(pair.drafts.get(name), "nodes", g)]
-
-
-def side_by_side(runs):
-    """Do the jobs among the first `runs[side]` runs of each `Side` that are not done; yields each text when it is done.
-
-    All arms of all sides take turns within a text.
-    """
-    jobs = [job for side, upto in runs.items() for job in side.jobs(upto) if job.group]
-    for domain in dict.fromkeys(job.domain for job in jobs):
-        run_together([job for job in jobs if job.domain == domain])
-        yield domain
 
 
 def chain_or_tree(target, prompts, new_tokens, draft, gamma, **shape):
@@ -565,8 +570,9 @@ class _Part:
         runs = {self.calibration: part["cost_prompts"], self.test: part["run_prompts"] * part["repeats"]}
         steps = min(blocks, max(1, runs[self.test] // (4 * rows))) if rows > 1 else blocks
         done = block * steps // blocks
-        for _ in side_by_side({side: every * done // steps for side, every in runs.items()}):
-            pass
+        jobs = [job for side, every in runs.items() for job in side.jobs(every * done // steps) if job.group]
+        for domain in dict.fromkeys(job.domain for job in jobs):
+            run_together([job for job in jobs if job.domain == domain])
         if self.progress:
             self.progress(block, blocks, f"{rows} in a pass, T = {part['temperature']:g}, block")
 

@@ -9,7 +9,7 @@ import pytest
 from specgain.lab import family
 from specgain.lab.drafts import Suffix
 from specgain.lab.loop import generate, in_turns
-from specgain.lab.measure import prompt_tokens, run_rounds
+from specgain.lab.measure import prompt_tokens, run_rounds, run_together
 from specgain.lab.pair import load_pair
 from specgain.lab.prediction import Setting
 from specgain.lab.trees import TreeDraft
@@ -96,7 +96,7 @@ def test_later_turns_the_prompts_and_refuses_what_is_not_there():
 
 
 def test_plain_loops_do_not_run_in_one_block():
-    """Six sets of plain decoding and three drafts: one after the other without `scattered`, apart with it."""
+    """Six sets of plain decoding and three drafts: one after the other unless `scattered`, apart with it."""
     turns = []
 
     def loop(name, step):
@@ -126,6 +126,6 @@ def test_plain_loops_do_not_run_in_one_block():
     jobs = [Job(number) for number in range(6)]
     in_turns([one for job in jobs for one in job.loops()])
     before = neighbours()
-    family.scattered(jobs)
+    run_together(jobs, scattered=True)
     assert [job.runs for job in jobs] == [[(arm, n) for arm in ("plain", "a", "b", "c")] for n in range(6)]
     assert neighbours() < before / 2
