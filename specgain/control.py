@@ -14,7 +14,7 @@ it decides about, so the output keeps the target's law.
 import math
 from bisect import bisect_right
 from heapq import heapify, heapreplace
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from operator import mul
 
 from specgain import _checks
@@ -303,7 +303,7 @@ class Budget(_Learner):
     """A length per request from one budget for the step: `best_lengths` over the survivals learnt online.
 
     `t_step(depth, positions)` is the time of a step in seconds when the draft makes `depth` passes and the target
-    verifies `positions` positions, one per request for its own token included.
+    verifies `positions` positions, one per request for its own token included; of numbers, or of arrays of them.
     """
 
     def __init__(self, t_step, longest, **learning):
@@ -321,32 +321,30 @@ def best_lengths(survivals, t_step, batch_size=None):
 
     `survivals[r]` are the estimates s_1 ≥ s_2 ≥ … of request r, made *before* the step drafts; `t_step` as in `Budget`.
     For every depth and number of positions the best choice is the largest survivals (P21), and all of them are tried,
-    so this is the optimum for any cost that does not fall with depth, convex or not.  `batch_size` counts all requests
-    of the step, each of which takes one position (default: those in `survivals`).
+    so this is the optimum for any cost that does not fall with depth, convex or not.  All are tried at once: `t_step`
+    gets NumPy arrays of depths above 0 and positions.  `batch_size` counts all requests of the step, each of which takes
+    one position (default: those in `survivals`).
     """
-    survivals = [list(row) for row in survivals]
+    import numpy as np
+
     for r, row in enumerate(survivals):
         if any(not 0 <= now <= before for before, now in zip([1, *row], row, strict=False)):
             raise ValueError(f"survivals[{r}] = {row} must fall from at most 1 to at least 0; give s_1, s_2, …")
-    count, chosen = len(survivals), [0] * len(survivals)
-    batch_size, places = max(count, batch_size or 0), _ranked(survivals)
-    best, taken = count / t_step(0, batch_size), []
-    for depth in range(1, max(map(len, survivals), default=0) + 1):
-        reach = [place for place in places if place[1] < depth]
-        tokens = accumulate((-minus for minus, _, _ in reach), initial=count)
-        next(tokens)
-        for drafted, total in enumerate(tokens, start=1):
-            rate = total / t_step(depth, batch_size + drafted)
-            if rate > best:
-                best, taken = rate, reach[:drafted]
-    for _, _, r in taken:
-        chosen[r] += 1
-    return chosen
-
-
-def _ranked(survivals):
-    """Return (−s, depth − 1, request) of all candidates, the largest survivals first, parents before children."""
-    return sorted((-s, i, r) for r, row in enumerate(survivals) for i, s in enumerate(row))
+    count, batch_size = len(survivals), max(len(survivals), batch_size or 0)
+    places = np.array(list(zip_longest(*survivals, fillvalue=-1.0)), float)  # (depth − 1, request); -1: no such place
+    if not places.size:
+        return [0] * count
+    order = np.argsort(-places, axis=None, kind="stable")  # the largest survivals first, parents before children
+    ranked, depths = places.ravel()[order], np.arange(1, len(places) + 1)[:, None]
+    within = (order // count < depths) & (ranked >= 0)  # (depth, place): what a draft so deep may take, best first
+    tokens, drafted = within * ranked, within.cumsum(axis=1)
+    tokens[:, 0] += count
+    rates = (drafted > 0) * tokens.cumsum(axis=1) / t_step(depths, batch_size + drafted)
+    depth, last = divmod(int(rates.argmax()), len(ranked))
+    if rates[depth, last] <= count / t_step(0, batch_size):
+        return [0] * count
+    taken = order[: last + 1][within[depth, : last + 1]]
+    return np.bincount(taken % count, minlength=count).tolist()
 
 
 def cut_lengths(survivals, t_verify, batch_size=None):

@@ -97,7 +97,7 @@ def test_the_budget_is_as_good_as_brute_force_under_any_cost(survivals, seed, st
     rng = np.random.default_rng(seed)
     draft, verify = np.cumsum(rng.uniform(0, 0.3, 12)), rng.uniform(0.5, 2, 20)
     verify = verify if stairs else np.sort(verify)
-    t_step = lambda depth, positions: float(draft[depth] + verify[positions])  # noqa: E731
+    t_step = lambda depth, positions: draft[depth] + verify[positions]  # noqa: E731
     best = max(rate(survivals, g, t_step) for g in product(*(range(len(row) + 1) for row in survivals)))
     assert rate(survivals, best_lengths(survivals, t_step), t_step) == pytest.approx(best, rel=1e-12)
 

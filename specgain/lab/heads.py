@@ -6,7 +6,9 @@ are true. `eagle` goes on from its own features, one step a token; `multi` reads
 drafts them side by side in one pass that looks at all entries (DFlash).
 """
 
+from itertools import accumulate, zip_longest
 from pathlib import Path
+from statistics import fmean
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +23,7 @@ from specgain.lab.tensors import read_tensors
 TAPS = (1, 4, 7)  # the layers whose outputs a head may read; the last one is the target's own last layer
 LAYERS = {"eagle": 1, "eagle3": 1, "multi": 0, "block": 2}  # transformer layers of each kind of head
 BLOCK = 8  # tokens that the multi-token heads and the block draft at most
-REST = 8  # steps without asking, where what is foretold does not pay for the asking
+REST, LONGEST_REST = 8, 64  # steps of one length for all rows, where a choice row by row does not pay
 
 
 class Tapped(Model):
@@ -126,30 +128,31 @@ class EagleHead(Head):
 class OnePass(Head):
     """Heads that draft all tokens at once; at most BLOCK. The rows may share a budget: see `budgeted`."""
 
-    confidence, rest, margin = None, 0, None
+    confidence, margin, mean, equal, wait, rest = None, None, [], 0, 0, 0
 
-    def budgeted(self, confidence, t_step, t_ask=0.0):
+    def budgeted(self, confidence, t_step, t_ask=0.0, t_choose=0.0):
         """Return a private copy that gives each step's positions to the likeliest candidates of all rows (`best_lengths`).
 
         `confidence(x, greedy)` foretells the survivals (rows, BLOCK) from the entries, as `SurvivalHead` does;
         `t_step(depth, positions)` is the time of a step in seconds, `depth` the longest row's candidates. The loop's γ is
         then the most that a row may get. All is decided before a candidate is drawn, so the output keeps its law.
-        Asking takes `t_ask` seconds, even if no candidate is worth its place: while the gain margin that is foretold lies
-        below 0 on average, the draft rests for `REST` steps between two askings.
+        Asking takes `t_ask` seconds, even if no candidate is worth its place, and foretelling and choosing `t_choose`.
+        While that gains less than it costs (see `_judge`), the draft rests from it: it gives all rows one length.
         """
         own = private(self)
-        own.confidence, own.t_step, own.t_ask = confidence, t_step, t_ask
+        own.confidence, own.t_step, own.t_ask, own.t_choose = confidence, t_step, t_ask, t_choose
         return own
 
     @torch.inference_mode()
     def propose(self, batch, wanted, sampling, rng):
         """Return the `Proposal` of `wanted[row]` tokens, at most BLOCK, from one pass; fewer under a budget."""
         sampling, wanted = sampling if self.sample else GREEDY, [min(w, BLOCK) for w in wanted]
-        if self.rest:
-            self.rest -= 1
-            return Proposal(torch.zeros(len(wanted), 0, dtype=torch.long), [0] * len(wanted))
+        if resting := self.rest > 0:
+            self.rest, wanted = self.rest - 1, [min(w, self.equal) for w in wanted]
+        if not any(wanted):
+            return Proposal(torch.zeros(len(wanted), 0, dtype=torch.long), wanted)
         last = self._known(batch, wanted)
-        if self.confidence is not None:
+        if self.confidence is not None and not resting:
             last, wanted = self._shared(last, wanted, len(batch.active), sampling.greedy)
         n, rows = max(wanted), [r for r, w in enumerate(wanted) if w]
         tokens = torch.zeros(len(wanted), n, dtype=torch.long)
@@ -169,18 +172,34 @@ class OnePass(Head):
         foretold = self.confidence(last, greedy).tolist()
         survivals = [row[: wanted[r]] for r, row in zip(rows, foretold, strict=True)]
         lengths = best_lengths(survivals, self._asked, batch_size)
-        tokens = batch_size + sum(sum(row[:length]) for row, length in zip(survivals, lengths, strict=True))
-        saved = tokens / batch_size * self.t_step(0, batch_size) - self._asked(max(lengths), batch_size + sum(lengths))
-        self.margin = saved if self.margin is None else 0.9 * self.margin + 0.1 * saved
-        self.rest = REST if self.margin < 0 else 0
+        self._judge(survivals, lengths, batch_size)
         widths = [0] * len(wanted)
         for r, length in zip(rows, lengths, strict=True):
             widths[r] = length
-        return last[[i for i, r in enumerate(rows) if widths[r]]], widths
+        return last[[i for i, length in enumerate(lengths) if length]], widths
+
+    def _judge(self, survivals, lengths, batch_size):
+        """Set how many steps to rest, by the gain margin of `lengths` over the best length for all rows alike.
+
+        That length is the best for the mean survivals of the last steps; 0 is plain decoding. While the margin is below 0
+        on average, the draft rests for `REST` steps, and for twice as many each time, up to `LONGEST_REST`.
+        """
+        now = [fmean(s for s in place if s is not None) for place in zip_longest(*survivals)]
+        known = [*self.mean, *now[len(self.mean) :]]  # near the end of their texts the rows have fewer places
+        self.mean = [0.9 * before + 0.1 * s for before, s in zip(known, [*now, *known[len(now) :]], strict=True)]
+        t_equal = [self.t_step(g, batch_size * (g + 1)) for g in range(len(self.mean) + 1)]
+        rates = [tokens / t for tokens, t in zip(accumulate(self.mean, initial=1.0), t_equal, strict=True)]
+        self.equal = rates.index(max(rates))
+        chosen = batch_size + sum(sum(row[:length]) for row, length in zip(survivals, lengths, strict=True))
+        equal = batch_size + sum(sum(row[: self.equal]) for row in survivals)
+        saved = chosen / equal * t_equal[self.equal] - self._asked(max(lengths), batch_size + sum(lengths))
+        self.margin = saved if self.margin is None else 0.9 * self.margin + 0.1 * saved
+        self.rest = self.wait = min(2 * self.wait or REST, LONGEST_REST) if self.margin < 0 else 0
 
     def _asked(self, depth, positions):
         """Seconds of a step in which the draft was asked; one that drafts has the asking in its time already."""
-        return self.t_step(depth, positions) + (0 if depth else self.t_ask)
+        nothing = isinstance(depth, int) and not depth
+        return self.t_step(depth, positions) + self.t_choose + (self.t_ask if nothing else 0)
 
 
 class MultiHead(OnePass):

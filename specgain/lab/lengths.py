@@ -5,7 +5,7 @@ decode the same test prompts; their loops take turns, so that a slow moment of t
 arms start cold on every load and learn while they serve.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import torch
@@ -51,7 +51,7 @@ class StepCost:
 
     Depth is the longest row's number of candidates. If the draft writes them in one pass, `per_pass` is what is left of
     it: attention pads all rows to the longest. Rows of unequal width cost `unequal` more, for the padding itself. `t_ask`
-    is what asking the draft takes, whatever it then writes.
+    is what asking the draft takes, whatever it then writes; `t_choose` what foretelling and choosing the lengths take.
     """
 
     rows: int
@@ -61,10 +61,14 @@ class StepCost:
     per_position: float
     unequal: float = 0.0
     t_ask: float = 0.0
+    t_choose: float = 0.0
 
     def step(self, depth, positions):
-        """Return the seconds of a step of `depth` draft passes that verifies `positions` positions."""
-        if not depth:
+        """Return the seconds of a step of `depth` draft passes that verifies `positions` positions.
+
+        Of arrays too, if no depth in them is 0.
+        """
+        if isinstance(depth, int) and not depth:
             return self.plain
         unequal = self.unequal * (positions != self.rows * (depth + 1))
         return self.base + depth * self.per_pass + positions * self.per_position + unequal
@@ -89,6 +93,14 @@ class StepCost:
         t_ask = _prices(np.stack([np.ones(len(depth)), depth, drafted], axis=1), [r.t_draft for r in drafting])[0]
         return cls(rows, float(np.mean([r.time for r in full if not any(r.drafted)])), *prices, t_ask)
 
+    def choosing(self, rounds):
+        """Return this cost with the `t_choose` that explains these rounds, in which the lengths were chosen by a head."""
+        over = [
+            r.time - self.step(max(r.drafted), self.rows + sum(r.drafted))
+            for r in rounds if len(r.requests) == self.rows and any(r.drafted)
+        ]  # fmt: skip
+        return replace(self, t_choose=max(0.0, float(np.mean(over))))
+
 
 def _prices(seen, seconds):
     """Return the prices (columns of `seen`) that explain the seconds best, none below 0."""
@@ -97,6 +109,9 @@ def _prices(seen, seconds):
         seen = seen if prices is None else seen * (prices >= 0)
         prices = np.linalg.lstsq(seen, np.array(seconds), rcond=None)[0].round(15)
     return prices.tolist()
+
+
+ROUGHLY = StepCost(4, 1.0, 1.0, 0.02, 0.02)  # of the right proportions, before the true cost is known
 
 
 class Varied(Controller):
@@ -115,9 +130,13 @@ def measure_cost(pair, plan, rows):
     kinds = sorted({d for of in plan["loads"].values() for d in of})
     prompts = _prompts(pair, "calibration", kinds, plan["cost_rows"] * rows, plan)
     lengths = [*map(Fixed, plan["fixed"]), *(Varied(max(plan["fixed"]), seed) for seed in (1, 2))]
-    draft = pair.drafts[plan["draft"]]
-    runs = _in_turns(pair, prompts, [(one, draft) for one in lengths], plan, rows)
-    return StepCost.fit([r for run in runs for r in run.rounds], rows)
+    arms = [(one, pair.drafts[plan["draft"]]) for one in lengths]
+    by_head = "budget by head" in plan["adaptive"]
+    if by_head:
+        arms.append(make_arms(pair, plan, ROUGHLY)["budget by head"])
+    *runs, last = _in_turns(pair, prompts, arms, plan, rows)
+    cost = StepCost.fit([r for run in (runs if by_head else [*runs, last]) for r in run.rounds], rows)
+    return cost.choosing(last.rounds) if by_head else cost
 
 
 # --- the arms ------------------------------------------------------------------------------------------------------
@@ -130,7 +149,7 @@ def make_arms(pair, plan, cost):
     for name in plan["adaptive"]:
         if name == "budget by head":
             head = load_confidence(plan["draft"], pair.folder)
-            arms[name] = Fixed(longest), draft.budgeted(head, cost.step, cost.t_ask)
+            arms[name] = Fixed(longest), draft.budgeted(head, cost.step, cost.t_ask, cost.t_choose)
         elif name.startswith("stop by"):
             chance, head = (
                 (float, load_confidence(plan["draft"], pair.folder)) if "head" in name else (calibrated(plan), None)
@@ -206,7 +225,7 @@ def _warm_up(pair, plan, rows):
             torch.zeros(1, positions, dtype=torch.long), Cache(target, 1, positions)
         )  # products are compiled by size
     prompts = _prompts(pair, "calibration", DOMAINS[:2], 4, plan)
-    for controller, draft in make_arms(pair, plan, StepCost(4, 1.0, 1.0, 0.1, 0.01)).values():
+    for controller, draft in make_arms(pair, plan, ROUGHLY).values():
         in_turns([chain_or_tree(pair.target, prompts, 16, draft, controller)])
 
 
@@ -241,18 +260,28 @@ def shares(run, rows, requests):
 def compare(totals, fixed, kinds=1):
     """Return a cell per arm of `totals` {arm: (requests, 2) tokens and seconds}, held against the best fixed length.
 
-    `kinds` kinds of requests take turns; the bootstrap draws from each apart, as their shares belong to the load.
+    `kinds` kinds of requests take turns; the bootstrap draws from each apart, as their shares belong to the load. The
+    best length is chosen on these very requests, which flatters it: the best one of a resample is faster there by
+    `selection_percent` on average than the one chosen.
     """
     rate = {arm: float(own[:, 0].sum() / own[:, 1].sum()) for arm, own in totals.items()}
-    best = max((f"γ = {g}" for g in fixed), key=rate.get)
+    lengths = [f"γ = {g}" for g in fixed]
+    best = max(lengths, key=rate.get)
+    others = [_ratios(totals[arm], totals[best], kinds) for arm in lengths]
+    selection = 100 * (float(np.max(others, axis=0).mean()) - 1)
     cells = []
     for arm, own in totals.items():
-        both = np.hstack([own, totals[best]])
-        ratios = gain.bootstrap([both[kind::kinds] for kind in range(kinds)], _ratio)
+        ratios = _ratios(own, totals[best], kinds)
         cells.append({"arm": arm, "adaptive": not arm.startswith("γ"), "tokens_per_s": rate[arm], "best_fixed": best,
                       "ratio": rate[arm] / rate[best], "interval": gain.interval(ratios),
-                      "regret_percent": 100 * (rate[best] / rate[arm] - 1)})  # fmt: skip
+                      "regret_percent": 100 * (rate[best] / rate[arm] - 1), "selection_percent": selection})  # fmt: skip
     return cells
+
+
+def _ratios(own, best, kinds):
+    """Return bootstrap values (resamples,) of the rate of `own` over that of `best`, the same resamples for all arms."""
+    both = np.hstack([own, best])
+    return gain.bootstrap([both[kind::kinds] for kind in range(kinds)], _ratio)
 
 
 def _ratio(*sums):

@@ -4,8 +4,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from specgain.control import best_lengths
 from specgain.lab import heads
-from specgain.lab.heads import BLOCK, KINDS, LAYERS, REST, Head, Tapped, load_head
+from specgain.lab.heads import BLOCK, KINDS, LAYERS, LONGEST_REST, REST, Head, Tapped, load_head
 from specgain.lab.loop import generate
 from specgain.lab.model import Cache, Config, Model, WeightsError
 from specgain.lab.sampling import Sampling
@@ -92,6 +93,49 @@ def test_rows_share_a_budget_and_the_text_stays_as_it_is(target_weights, kind):
     assert [o.tokens for o in run.outputs] == plain and not any(any(r.drafted) for r in run.rounds)
 
 
+def askings(rounds):
+    """Return how often a draft asks that never finds it worth it: after rests of 8, 16, 32, 64, 64, … steps."""
+    at, wait, count = 0, REST, 0
+    while at < rounds:
+        at, wait, count = at + 1 + wait, min(2 * wait, LONGEST_REST), count + 1
+    return count
+
+
+@pytest.mark.claims("C3.4")
+@pytest.mark.parametrize("alike", [True, False])
+def test_rows_alike_get_one_length_without_a_choice(target_weights, alike):
+    """What is foretold is the same for all rows, or high for one and low for the others; only then a choice pays."""
+    target, asked = Tapped(Model(CONFIG, target_weights, torch.float64)), []
+    head = KINDS["multi"]("multi", head_weights("multi", 5, target_weights), target)
+
+    def confidence(x, greedy):
+        asked.append(len(x))
+        sure = torch.full((len(x), 1), 0.9) if alike else torch.where(torch.arange(len(x)) == 0, 0.99, 0.1)[:, None]
+        return sure.expand(-1, BLOCK).cumprod(dim=1)
+
+    shared = head.budgeted(confidence, lambda depth, positions: 9 + positions, t_choose=0.5)
+    run = generate(shared.target, PROMPTS, 40, shared, 4)
+    assert [o.tokens for o in run.outputs] == [o.tokens for o in generate(target, PROMPTS, 40).outputs]
+    full = [r for r in run.rounds if len(r.requests) == len(PROMPTS)][:-4]  # behind them the text ends
+    assert len(full) > 20
+    assert all((set(r.drafted) == {4}) == alike for r in full)
+    assert len(asked) == askings(len(run.rounds) - 1) if alike else len(asked) == len(run.rounds) - 1
+
+
+def test_another_load_ends_the_rest_at_once(target_weights):
+    """Texts alike, hard or easy, get one length, and rest long; when they change, the very next asking sees it."""
+    target = Tapped(Model(CONFIG, target_weights, torch.float64))
+    head = KINDS["multi"]("multi", head_weights("multi", 5, target_weights), target)
+    hard, easy = ([[a**k for k in range(1, 5)]] * 4 for a in (0.2, 0.9))
+    for before, after, length in ((hard, easy, 0), (easy, hard, 4)):
+        shared = head.budgeted(None, lambda depth, positions: 10 + positions, t_choose=0.1)
+        for survivals in [before] * 6:
+            shared._judge(survivals, best_lengths(survivals, shared._asked), 4)
+        assert (shared.equal, shared.rest) == (length, LONGEST_REST)
+        shared._judge(after, best_lengths(after, shared._asked), 4)
+        assert shared.rest == 0
+
+
 def test_a_draft_rests_where_asking_costs_more_than_it_gains(target_weights):
     target, asked = Tapped(Model(CONFIG, target_weights, torch.float64)), []
     head = KINDS["multi"]("multi", head_weights("multi", 5, target_weights), target)
@@ -107,7 +151,7 @@ def test_a_draft_rests_where_asking_costs_more_than_it_gains(target_weights):
         run = generate(shared.target, PROMPTS, 40, shared, 6)
         assert [o.tokens for o in run.outputs] == plain and not any(any(r.drafted) for r in run.rounds)
         rounds = len(run.rounds) - 1  # the last one has no room for a candidate
-        assert len(asked) == (-(-rounds // (1 + REST)) if often else rounds)
+        assert len(asked) == (askings(rounds) if often else rounds)
 
     asked.clear()
     shared = head.budgeted(

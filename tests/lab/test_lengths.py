@@ -1,7 +1,7 @@
 """The live measurement of lengths on a random tiny pair: every cell is there, and what it counts is right; no clock."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -74,10 +74,18 @@ def test_the_cost_of_a_step_is_found_from_rounds_of_unequal_lengths():
     ]
     rounds.append(one_round([0, 1], [4, 4], 99.0))  # an emptying batch does not count
     found = StepCost.fit(rounds, 3)
-    assert list(asdict(found).values()) == pytest.approx([3, 4.0, 5.0, 0.7, 0.2, 0.3, 1.5])
+    assert list(asdict(found).values()) == pytest.approx([3, 4.0, 5.0, 0.7, 0.2, 0.3, 1.5, 0.0])
     assert found.round(2, 3) == pytest.approx(5.0 + 2 * 0.7 + 9 * 0.2) and found.round(0, 3) == 4.0
     assert found.step(2, 8) == pytest.approx(5.0 + 2 * 0.7 + 8 * 0.2 + 0.3)  # rows of unequal width
     assert {max(d) for d in drafted} == {0, 1, 2, 3, 4} and len(set(map(tuple, drafted))) > 20
+
+
+def test_the_price_of_choosing_is_what_steps_take_beyond_their_own():
+    cost, drafted = StepCost(2, 4.0, 5.0, 0.7, 0.2, 0.3, 1.5), [[1, 2], [0, 0], [3, 3]]
+    for extra, found in ((0.6, 0.6), (-0.6, 0.0)):
+        rounds = [one_round([0, 1], d, cost.step(max(d), 2 + sum(d)) + extra) for d in drafted]
+        rounds.append(one_round([0], [4], 99.0))  # an emptying batch does not count
+        assert cost.choosing(rounds) == replace(cost, t_choose=pytest.approx(found))
 
 
 def test_a_price_below_nothing_is_nothing():
@@ -117,6 +125,19 @@ def test_the_best_fixed_length_is_the_yardstick():
     assert {c["best_fixed"] for c in (plain, fixed, rule)} == {"γ = 2"}
     assert rule["ratio"] == pytest.approx(1.2) and rule["interval"] == pytest.approx([1.2, 1.2])
     assert plain["ratio"] == pytest.approx(0.8) and plain["regret_percent"] == pytest.approx(25)
+    assert plain["selection_percent"] == rule["selection_percent"] == 0  # γ = 2 is the best of every resample
+
+
+def test_the_best_of_equals_owes_something_to_luck():
+    """Four lengths of one speed and 5 % of noise per request: the best of 40 requests each leads by its luck alone."""
+    rng, leads, owed = np.random.default_rng(3), [], []
+    for _ in range(60):
+        totals = {f"γ = {g}": np.stack([np.ones(40), rng.normal(1.0, 0.05, 40)], 1) for g in range(4)}
+        cells = compare(totals, range(4))
+        leads.append(100 * max(cell["tokens_per_s"] for cell in cells) - 100)
+        owed.append(cells[0]["selection_percent"])
+    assert np.mean(leads) == pytest.approx(0.82, abs=0.2)  # 1.03 standard errors of 0.79 %
+    assert 0.25 < np.mean(owed) / np.mean(leads) < 1
 
 
 @pytest.mark.claims("C3.4", "C3.5")
