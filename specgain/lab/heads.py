@@ -153,7 +153,7 @@ class OnePass(Head):
             return Proposal(torch.zeros(len(wanted), 0, dtype=torch.long), wanted)
         last = self._known(batch, wanted)
         if self.confidence is not None and not resting:
-            last, wanted = self._shared(last, wanted, len(batch.active), sampling.greedy)
+            last, wanted = self.share(last, wanted, len(batch.active), sampling.greedy)
         n, rows = max(wanted), [r for r, w in enumerate(wanted) if w]
         tokens = torch.zeros(len(wanted), n, dtype=torch.long)
         if not rows:
@@ -166,7 +166,7 @@ class OnePass(Head):
         probs = None if q is None else q.new_zeros(*tokens.shape, q.shape[-1]).index_put_(where, q)
         return Proposal(tokens, wanted, probs)
 
-    def _shared(self, last, wanted, batch_size, greedy):
+    def share(self, last, wanted, batch_size, greedy):
         """Return (the entries of the rows that draft, the candidates that each row gets of the budget)."""
         rows = [r for r, w in enumerate(wanted) if w]
         foretold = self.confidence(last, greedy).tolist()

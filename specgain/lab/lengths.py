@@ -6,6 +6,7 @@ arms start cold on every load and learn while they serve.
 """
 
 from dataclasses import asdict, dataclass, replace
+from time import perf_counter
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ import torch
 from specgain import calibration, gain
 from specgain.control import Budget, Controller, Fixed, MovingAverage, StepRule, StopRule
 from specgain.lab.confidence import load_confidence
+from specgain.lab.heads import BLOCK
 from specgain.lab.loop import ModelDraft, in_turns
 from specgain.lab.measure import chain_or_tree, environment, first_difference, no_garbage_collection
 from specgain.lab.model import Cache
@@ -93,14 +95,6 @@ class StepCost:
         t_ask = _prices(np.stack([np.ones(len(depth)), depth, drafted], axis=1), [r.t_draft for r in drafting])[0]
         return cls(rows, float(np.mean([r.time for r in full if not any(r.drafted)])), *prices, t_ask)
 
-    def choosing(self, rounds):
-        """Return this cost with the `t_choose` that explains these rounds, in which the lengths were chosen by a head."""
-        over = [
-            r.time - self.step(max(r.drafted), self.rows + sum(r.drafted))
-            for r in rounds if len(r.requests) == self.rows and any(r.drafted)
-        ]  # fmt: skip
-        return replace(self, t_choose=max(0.0, float(np.mean(over))))
-
 
 def _prices(seen, seconds):
     """Return the prices (columns of `seen`) that explain the seconds best, none below 0."""
@@ -109,9 +103,6 @@ def _prices(seen, seconds):
         seen = seen if prices is None else seen * (prices >= 0)
         prices = np.linalg.lstsq(seen, np.array(seconds), rcond=None)[0].round(15)
     return prices.tolist()
-
-
-ROUGHLY = StepCost(4, 1.0, 1.0, 0.02, 0.02)  # of the right proportions, before the true cost is known
 
 
 class Varied(Controller):
@@ -130,13 +121,24 @@ def measure_cost(pair, plan, rows):
     kinds = sorted({d for of in plan["loads"].values() for d in of})
     prompts = _prompts(pair, "calibration", kinds, plan["cost_rows"] * rows, plan)
     lengths = [*map(Fixed, plan["fixed"]), *(Varied(max(plan["fixed"]), seed) for seed in (1, 2))]
-    arms = [(one, pair.drafts[plan["draft"]]) for one in lengths]
-    by_head = "budget by head" in plan["adaptive"]
-    if by_head:
-        arms.append(make_arms(pair, plan, ROUGHLY)["budget by head"])
-    *runs, last = _in_turns(pair, prompts, arms, plan, rows)
-    cost = StepCost.fit([r for run in (runs if by_head else [*runs, last]) for r in run.rounds], rows)
-    return cost.choosing(last.rounds) if by_head else cost
+    draft = pair.drafts[plan["draft"]]
+    runs = _in_turns(pair, prompts, [(one, draft) for one in lengths], plan, rows)
+    cost = StepCost.fit([r for run in runs for r in run.rounds], rows)
+    if "budget by head" not in plan["adaptive"]:
+        return cost
+    _, by_head = make_arms(pair, plan, cost)["budget by head"]
+    return replace(cost, t_choose=measure_choice(pair, by_head, rows))
+
+
+def measure_choice(pair, draft, rows, times=64):
+    """Return the median seconds in which a budgeted `draft` foretells and chooses lengths, each time behind a target pass."""
+    entries, took = torch.randn(rows, pair.target.config.width, generator=torch.Generator().manual_seed(0)), []
+    for _ in range(times):
+        pair.target(torch.zeros(rows, 1, dtype=torch.long), Cache(pair.target, rows, 1))
+        start = perf_counter()
+        draft.share(entries, [BLOCK] * rows, rows, True)
+        took.append(perf_counter() - start)
+    return float(np.median(took))
 
 
 # --- the arms ------------------------------------------------------------------------------------------------------
@@ -225,7 +227,7 @@ def _warm_up(pair, plan, rows):
             torch.zeros(1, positions, dtype=torch.long), Cache(target, 1, positions)
         )  # products are compiled by size
     prompts = _prompts(pair, "calibration", DOMAINS[:2], 4, plan)
-    for controller, draft in make_arms(pair, plan, ROUGHLY).values():
+    for controller, draft in make_arms(pair, plan, StepCost(4, 1.0, 1.0, 0.1, 0.01)).values():
         in_turns([chain_or_tree(pair.target, prompts, 16, draft, controller)])
 
 

@@ -1,8 +1,9 @@
 """The live measurement of lengths on a random tiny pair: every cell is there, and what it counts is right; no clock."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -80,12 +81,14 @@ def test_the_cost_of_a_step_is_found_from_rounds_of_unequal_lengths():
     assert {max(d) for d in drafted} == {0, 1, 2, 3, 4} and len(set(map(tuple, drafted))) > 20
 
 
-def test_the_price_of_choosing_is_what_steps_take_beyond_their_own():
-    cost, drafted = StepCost(2, 4.0, 5.0, 0.7, 0.2, 0.3, 1.5), [[1, 2], [0, 0], [3, 3]]
-    for extra, found in ((0.6, 0.6), (-0.6, 0.0)):
-        rounds = [one_round([0, 1], d, cost.step(max(d), 2 + sum(d)) + extra) for d in drafted]
-        rounds.append(one_round([0], [4], 99.0))  # an emptying batch does not count
-        assert cost.choosing(rounds) == replace(cost, t_choose=pytest.approx(found))
+def test_the_price_of_choosing_is_the_median_over_choices(monkeypatch):
+    pair, asked, now = load_pair(["multi"]), [], iter(range(10**6))
+    draft = SimpleNamespace(share=lambda entries, wanted, *rest: asked.append((entries.shape, wanted)))
+    monkeypatch.setattr(
+        lengths, "perf_counter", lambda: next(now) ** 2
+    )  # the n-th choice takes 4 n + 1 of these seconds
+    assert lengths.measure_choice(pair, draft, 3, times=5) == 9
+    assert asked == [((3, pair.target.config.width), [8] * 3)] * 5
 
 
 def test_a_price_below_nothing_is_nothing():
