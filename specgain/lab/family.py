@@ -2,15 +2,16 @@
 
 Cost and acceptance come from calibration prompts, the test prompts judge. Cost is timed in the running loop, on few
 prompts, and the two sides take turns. Acceptance needs no clock: for single requests it comes from more prompts, decoded
-sixteen at a time on all cores, since the rounds of a request do not depend on who shares its passes.
+many at a time on all cores, since the rounds of a request do not depend on who shares its passes.
 
-`PARTS`, `NEW_TOKENS` and `FIRST` are the plan of the committed measurement. An earlier one took 8, 6 and 32 test prompts
-of a text, the first of the set, and four methods missed the aim: heads that lose the thread of a text differ most from
-prompt to prompt, and its plain steps ran in blocks, in few moments. So there are more and shorter requests now, most on
-the texts where prompts differ most by the calibration prompts, and turns are scattered. Since the outcome was known, other
-prompts judge: those from number `FIRST` on, which no portrait had used when this plan was committed.
+`PARTS` to `JUDGES` are the plan of the committed measurement. Two earlier portraits had one number of prompts for all, and
+so spent most of their time where requests are alike: some drafts need the same number of rounds on every text, others lose
+the thread of one and not of the next. Now the calibration prompts say how many prompts an arm takes, on either side: as
+many as a relative standard error of its mean asks for. Since the outcome was known, other prompts judge: `JUDGES`, which
+no portrait had used when this plan was committed.
 """
 
+import math
 import os
 import zlib
 from concurrent.futures import ThreadPoolExecutor
@@ -22,10 +23,12 @@ import torch
 
 from specgain import acceptance
 from specgain.lab.drafts import Bigram, Suffix
-from specgain.lab.loop import in_turns
+from specgain.lab.loop import in_turns, private
 from specgain.lab.measure import (
+    GOLDEN,
     Side,
     chain_or_tree,
+    continuations,
     environment,
     prompt_tokens,
     request_totals,
@@ -35,108 +38,154 @@ from specgain.lab.measure import (
 from specgain.lab.pair import load_pair
 from specgain.lab.prediction import Cost, Setting, predict, rows_of, summary
 from specgain.lab.recorded import recorded
+from specgain.lab.replay import replay
 from specgain.lab.sampling import Sampling
 from specgain.lab.trees import TreeDraft
+from specgain.records.roundlog import RequestLog
 from specgain.tree import best_tree
 
 METHODS = ("weak", "strong", "eagle", "eagle3", "multi", "block", "bigram", "lookup", "suffix", "tree")
+TABLES = ("bigram", "lookup", "suffix")  # without weights: the caches stay the target's, and rounds can be replayed
 TREE_DRAFT, TREE_DEPTH, RANKS = "weak", 4, 6  # whose candidates the tree holds, its levels, children it may have
-TOGETHER = 16  # requests decoded together where nothing is timed
+TOGETHER = 64  # requests decoded together where nothing is timed
 SCHEMA = "specgain.family/1"
-# (requests in a pass, temperature, kinds of text, lengths, prompts of each kind for cost, acceptance and test): greedy
-# where the text does not loop. With 0 prompts for acceptance it comes from the rounds of the cost.
+# (requests in a pass, temperature, kinds of text, lengths, prompts of each kind: for cost, for more plain decoding, since
+# every prediction rests on that step, and to judge an arm at least): greedy where the text does not loop
 PARTS = (
-    (1, 0.0, ("json",), (2, 4, 8), (4, 32, 24)),
-    (1, 0.0, ("viet", "func"), (4,), (4, 48, 24)),
-    (1, 1.0, ("prose", "stdlib"), (4,), (4, 32, 8)),
+    (1, 0.0, ("json",), (2, 4, 8), (3, 15, 14)),
+    (1, 0.0, ("viet", "func"), (4,), (3, 15, 14)),
+    (1, 1.0, ("prose", "stdlib"), (4,), (3, 15, 14)),
     (16, 0.0, ("json", "viet"), (4,), (32, 0, 32)),
 )
 NEW_TOKENS = 32
-FIRST = 64  # the number of the first test prompt
+ERRORS = (0.025, 0.04)  # relative standard error of the mean that acceptance and test prompts of an arm are to have
+JUDGES = (*range(32, 64), *range(96, 128))  # the numbers of the test prompts
 
 
-def family(methods=METHODS, parts=PARTS, new_tokens=NEW_TOKENS, folder=None, progress=None, first=0):
+def family(
+    methods=METHODS, parts=PARTS, new_tokens=NEW_TOKENS, folder=None, progress=None, judges=JUDGES, errors=ERRORS
+):
     """Return the portrait, JSON-ready: `cells` per (part, text, method, γ), `memory` per method, `seconds` it took.
 
     A cell holds prediction, measurement and residual (see `predict`), conditional acceptance, and the mean times of the
-    phases of a round, T_draft, T_verify and T_other, in ms. `first` is the number of the first test prompt.
+    phases of a round, T_draft, T_verify and T_other, in ms. `judges` are the numbers of the test prompts.
+    Without `errors` all arms take the prompts that `parts` name, and acceptance comes from those for cost.
     `progress(done, total, text)` reports.
     """
     names, begin = [m for m in methods if m != "tree"], perf_counter()
     pair = load_pair(names) if folder is None else load_pair(names, folder)
-    cells, totals, different = [], [], []
-    for rows, temperature, domains, gammas, prompts in parts:
+    cells, totals, different, rounds = [], [], [], {}
+    for rows, temperature, domains, gammas, (few, plain, least) in parts:
         if "tree" in methods:
             pair.drafts["tree"] = tree_draft(pair, domains, max(gammas))
-        context = pair.prompts("test")[domains[0]].shape[1]
-        setting, (few, many, judges) = Setting(rows, temperature, context), prompts
+        setting = Setting(rows, temperature, pair.prompts("test")[domains[0]].shape[1])
         shape = {"drafts": list(methods), "domains": domains, "new_tokens": new_tokens}
-        rounds = untimed_rounds(pair, many, setting, gammas, **shape) if many else None
-        counts = {"calibration": few, "test": judges}
-        logs = both_sides(pair, counts, setting, progress, first, gammas=(0, *gammas), **shape)
+        known, takes = rounds.setdefault(temperature, {}), least
+        if rows == 1 and errors:
+            known |= untimed_rounds(pair, errors[0], setting, gammas, **shape)
+            wanted = {arm: max(least, enough(found, errors[1])) for arm, found in known.items() if arm[0] in domains}
+            takes = {arm: min(count, len(judges)) for arm, count in wanted.items()}
+        else:  # in company the rounds are those of one request, but for a draft that learns from it and for another tree
+            known = {arm: found for arm, found in known.items() if arm[1] not in ("suffix", "tree")}
+        logs = both_sides(pair, few, plain, takes, judges, setting, progress, gammas=(0, *gammas), **shape)
         for method in methods:
             for domain in domains:
                 cells += [
                     setting.to_json() | cell | _rounds(logs["test"], domain, method, cell["gamma"])
-                    for cell in held(logs, domain, method, gammas, rounds)
+                    for cell in held(logs, domain, method, gammas, known)
                 ]
         totals.append(setting.to_json() | {"requests": request_totals(logs["test"])})
         different += [d for log in logs.values() for d in log.setup["different_output"]]
     return {"schema": SCHEMA, "environment": environment(pair), "methods": list(methods), "new_tokens": new_tokens,
-            "prompts": [dict(zip(("cost", "acceptance", "test"), part[-1], strict=True)) for part in parts],
-            "first_test_prompt": first, "cells": cells, "summary": summary(cells), "by_method": by_method(cells),
+            "standard_errors": list(errors or ()), "cost_prompts": [few for *_, (few, _, _) in parts],
+            "test_prompts": list(judges), "cells": cells, "summary": summary(cells), "by_method": by_method(cells),
             "memory": {m: memory(pair.drafts[m]) for m in methods}, "different_output": different, "totals": totals,
             "seconds": round(perf_counter() - begin, 1)}  # fmt: skip
 
 
-def both_sides(pair, prompts, setting, progress=None, first=0, **shape):
-    """Return {"calibration": `RoundLog`, "test": `RoundLog`} of so many `prompts` {which: per text}, timed side by side.
+def both_sides(pair, few, plain, takes, judges, setting, progress=None, **shape):
+    """Return {"calibration": `RoundLog`, "test": `RoundLog`}, timed side by side: `few` prompts of each text for cost, and
+    of the test prompts `judges` as many as an arm (text, draft, γ) `takes`, or all arms if that is one number.
 
     All arms of both sides and of all texts take turns: a calibration prompt of each text with its share of the test
-    prompts, which begin at number `first`, or whole batches. Single requests are also decoded plainly for calibration, as
-    many as for the test: every prediction rests on that step.
+    prompts, or whole batches. So do `plain` calibration prompts that are decoded plainly only.
     """
-    sides = {which: Side(pair, which, count, log=None, setting=setting, **shape) for which, count in prompts.items()}
-    if setting.rows == 1:
-        prompts = prompts | {"plain": prompts["test"]}
-        sides["plain"] = Side(pair, "calibration", prompts["test"], log=None, setting=setting, **shape | {"drafts": []})
-    sides["test"].tokens = {d: later(t, first, prompts["test"]) for d, t in sides["test"].tokens.items()}
+    differ, own = isinstance(takes, dict), {"log": None, "setting": setting}
+    counts = {"calibration": few, "test": max(takes.values()) if differ else takes}
+    sides = {which: Side(pair, which, count, **own, **shape) for which, count in counts.items()}
+    if plain:
+        counts["plain"] = plain
+        sides["plain"] = Side(pair, "calibration", plain, **own, **shape | {"drafts": []})
+    sides["test"].tokens = {domain: tokens[list(judges)] for domain, tokens in sides["test"].tokens.items()}
     sides["test"].warm_up()
-    steps = 1 if setting.rows > 1 else prompts["calibration"]
+    steps = few if setting.rows == 1 else 1
     for step in range(1, steps + 1):
-        jobs = [job for which, side in sides.items() for job in side.jobs(prompts[which] * step // steps)]
-        run_together([job for job in jobs if job.group], scattered=True)
+        jobs = [job for which, side in sides.items() for job in side.jobs(counts[which] * step // steps)]
+        jobs = [_taken(job, takes) if differ and job.side is sides["test"] else job for job in jobs]
+        run_together([job for job in jobs if job.group])
         if progress:
             progress(step, steps, f"{setting.rows} in a pass, {', '.join(shape['domains'])}")
     logs = {which: side.log for which, side in sides.items()}
-    logs["calibration"].requests += logs.pop("plain").requests if "plain" in logs else []
+    logs["calibration"].requests += logs.pop("plain").requests if plain else []
     return logs
 
 
-def later(prompts, first, count):
-    """Return the prompts (n, tokens) from number `first` on, those before it behind; ValueError if `count` do not follow."""
-    most = len(prompts) - count
-    if not 0 <= first <= most:
-        raise ValueError(f"first = {first} must be from 0 to {most}, so that {count} of {len(prompts)} prompts follow")
-    return np.roll(prompts, -first, axis=0)
+def _taken(job, takes):
+    """The job with those arms that take its prompt, plain decoding too; empty if there are none.
+
+    The prompts of an arm are spread evenly over all, and those of an arm that takes fewer are among them.
+    """
+    spread = [i * GOLDEN % 1 for i in range(job.side.prompts)]
+    place = sum(other < spread[i] for i in job.group for other in spread)
+    arms = [(arm, g) for arm, g in job.arms if not g or place < takes[job.domain, arm, g]]
+    return job._replace(arms=arms, group=job.group if len(arms) > 1 else [])
 
 
-def untimed_rounds(pair, prompts, setting, gammas, drafts, domains, new_tokens):
+def enough(requests, error):
+    """Return how many requests give a mean number of rounds with this relative standard error, if they vary as these do."""
+    counts = np.array([request.rounds for request in requests])
+    return math.ceil((counts.std(ddof=1) / counts.mean() / error) ** 2)
+
+
+def untimed_rounds(pair, error, setting, gammas, drafts, domains, new_tokens):
     """Return {(domain, draft, γ): [`RequestLog` of each calibration prompt]}, for its rounds: its times mean nothing.
 
-    A draft with a memory begins each text cold, as it does where one request is measured at a time.
+    Every arm takes `TOGETHER` prompts at a time until there are `enough` for this `error`, or no more. Drafts that only read the text are
+    replayed over what the target says. A draft with a memory begins each text cold, as it does where one request is
+    measured at a time.
     """
-    texts = {d: prompt_tokens(pair, "calibration", d, setting.context)[:prompts].tolist() for d in domains}
+    prompts = {domain: prompt_tokens(pair, "calibration", domain, setting.context) for domain in domains}
     arms = [(domain, *arm) for domain in domains for arm in speculative_arms(pair, drafts, gammas)]
+    sampling = Sampling(setting.temperature)
+
+    def text(domain):
+        tokens, seed = torch.from_numpy(prompts[domain].astype(np.int64)), zlib.crc32(f"acceptance/{domain}".encode())
+        return continuations(pair.target, tokens, new_tokens, sampling, seed, TOGETHER).tolist()
 
     def rounds(arm):
-        domain, draft, gamma = arm
-        loop = chain_or_tree(pair.target, texts[domain], new_tokens, _cold(pair.drafts[draft]), gamma, rows=TOGETHER,
-                             sampling=Sampling(setting.temperature), seed=zlib.crc32(f"acceptance/{arm}".encode()))  # fmt: skip
-        return [output.log for output in in_turns([loop])[0].outputs]
+        (domain, draft, gamma), found = arm, []
+        while not found or len(found) < min(enough(found, error), len(prompts[domain])):
+            some = slice(len(found), len(found) + TOGETHER)
+            own, given = _cold(pair.drafts[draft]), prompts[domain][some].tolist()
+            if draft in TABLES:
+                found += [_replayed(own, gamma, *one) for one in zip(given, texts[domain][some], strict=True)]
+            else:
+                loop = chain_or_tree(pair.target, given, new_tokens, own, gamma, sampling=sampling,
+                                     seed=zlib.crc32(f"acceptance/{arm}/{len(found)}".encode()))  # fmt: skip
+                found += [output.log for output in in_turns([loop])[0].outputs]
+        return found
 
     with ThreadPoolExecutor(os.cpu_count(), initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        texts = dict(zip(domains, pool.map(text, domains), strict=True)) if {*TABLES} & {*drafts} else {}
         return dict(zip(arms, pool.map(rounds, arms), strict=True))
+
+
+def _replayed(draft, gamma, prompt, text):
+    """The `RequestLog` of a draft on the way to this text, with no times."""
+    drafted, accepted = (list(column) for column in zip(*replay(private(draft), prompt, text, gamma), strict=True))
+    times = {f"t_{part}": [0.0] * len(drafted) for part in ("draft", "verify", "other")}
+    return RequestLog(id="", arm="", gamma=gamma, drafted=drafted, accepted=accepted,
+                      committed=[k + 1 for k in accepted], **times)  # fmt: skip
 
 
 def _cold(draft):
@@ -147,21 +196,23 @@ def _cold(draft):
 def held(logs, domain, method, gammas, rounds=None):
     """Return the cells of one method and text: predicted from calibration prompts, held against the test log.
 
-    A pass of one request costs the same for every text, and verifying a chain about the same for every draft, so all give
-    its cost; in a batch draft and text decide how wide the pass is. `rounds` are those of `untimed_rounds`; without them
-    acceptance comes from the timed prompts.
+    Alone, verifying a chain costs the same on every text and about the same after every draft that leaves the caches as
+    full: all with weights give it together, and so do all `TABLES`. In a batch draft and text decide how wide the pass is.
+    Acceptance comes from `rounds` (see `untimed_rounds`); an arm that they lack has that of the timed prompts.
     """
-    calibration, test = logs["calibration"], logs["test"].select(domain=domain)
-    if rounds is None:
+    calibration, test, alike = logs["calibration"], logs["test"].select(domain=domain), ["plain", method]
+    if rows_of(calibration) > 1:
         calibration = calibration.select(domain=domain)
-        rounds = {(domain, method, g): calibration.select(arm=method, gamma=g).requests for g in gammas}
-    chains = rows_of(calibration) == 1 and method != "tree"
-    own = [r for r in calibration.requests if r.arm in ("plain", method) or (chains and r.arm != "tree")]
+    elif method != "tree":
+        alike += [m for m in METHODS if m != "tree" and (m in TABLES) == (method in TABLES)]
+    own = [request for request in calibration.requests if request.arm in alike]
     cost, cells = Cost.by_width(replace(calibration, requests=own), method), []
     for gamma in gammas:
-        if entries := rounds.get((domain, method, gamma)):  # a tree has one size
+        timed = calibration.select(domain=domain, arm=method, gamma=gamma).requests
+        if entries := (rounds or {}).get((domain, method, gamma), timed):  # a tree has one size
             record = {"domains": {domain: {"agreement": {method: entries}}}}
-            cells += predict(cost, record, (gamma,), test, cost_of=Cost.by_width)
+            found = predict(cost, record, (gamma,), test, cost_of=Cost.by_width)
+            cells += [cell | {"calibration_requests": len(entries)} for cell in found]
     return cells
 
 

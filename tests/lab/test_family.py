@@ -9,18 +9,18 @@ import pytest
 from specgain.lab import family
 from specgain.lab.drafts import Suffix
 from specgain.lab.loop import generate, in_turns
-from specgain.lab.measure import prompt_tokens, run_rounds, run_together
+from specgain.lab.measure import _Job, prompt_tokens, run_rounds, run_together
 from specgain.lab.pair import load_pair
 from specgain.lab.prediction import Setting
 from specgain.lab.trees import TreeDraft
 from specgain.tree import best_tree
 
-PARTS = ((1, 0.0, ("json", "viet"), (1, 3), (1, 3, 2)), (2, 1.0, ("prose",), (2,), (2, 0, 3)))
+PARTS = ((1, 0.0, ("json", "viet"), (1, 3), (1, 2, 2)), (2, 1.0, ("prose",), (2,), (2, 0, 3)))
 
 
 @pytest.fixture(scope="module")
 def portrait(tiny_folder):
-    return family.family(("weak", "strong", "lookup", "suffix", "tree"), PARTS, new_tokens=16, folder=tiny_folder)
+    return family.family(("weak", "strong", "lookup", "suffix", "tree"), PARTS, 16, tiny_folder, judges=range(3))
 
 
 def test_every_method_has_its_cells(portrait):
@@ -33,6 +33,12 @@ def test_every_method_has_its_cells(portrait):
     for cell in portrait["cells"]:
         assert len(cell["conditional"]) <= cell["gamma"] and all(a is None or 0 <= a <= 1 for a in cell["conditional"])
         assert 0 <= cell["drafted_per_round"] <= cell["gamma"] and cell["t_verify_ms"] > 0
+
+
+def test_without_errors_all_arms_take_the_prompts_of_the_plan(tiny_folder):
+    found = family.family(("weak", "suffix"), PARTS, 16, tiny_folder, judges=range(3), errors=None)
+    assert [cell["requests"] for cell in found["cells"]] == 8 * [2] + 2 * [3]
+    assert [cell["calibration_requests"] for cell in found["cells"]] == 8 * [1] + 2 * [2]
 
 
 def test_memory_counts_what_is_not_shared(portrait):
@@ -50,15 +56,32 @@ def pair(tiny_folder):
 
 @pytest.mark.parametrize("draft, gamma", [("weak", 3), ("lookup", 3), ("suffix", 3), ("tree", 3)])
 def test_untimed_rounds_are_those_of_one_request_at_a_time(pair, draft, gamma, monkeypatch):
-    """Decoding together changes no greedy round; a suffix draft, which would learn from its neighbours, begins cold."""
+    """Neither company nor replay changes a greedy round; a suffix draft, which would learn from others, begins cold."""
     monkeypatch.setattr(family, "TOGETHER", 2)
+    monkeypatch.setattr(family, "enough", lambda *_: 3)
     setting, shape = Setting(1, 0.0, 20), {"drafts": [draft], "domains": ("json",), "new_tokens": 24}
-    together = family.untimed_rounds(pair, 3, setting, (gamma,), **shape)
+    together = family.untimed_rounds(pair, 0.01, setting, (gamma,), **shape)
     alone = run_rounds(pair, "calibration", 3, (0, gamma), setting=setting, **shape).select(arm=draft)
     assert list(together) == [("json", draft, gamma)]
     for one, other in zip(together["json", draft, gamma], alone.requests, strict=True):
         assert (one.drafted, one.accepted, one.committed) == (other.drafted, other.accepted, other.committed)
-    assert [one.batch[:1] for one in together["json", draft, gamma]][:2] == [[2], [2]]
+    if draft not in family.TABLES:
+        assert [one.batch[:1] for one in together["json", draft, gamma]][:2] == [[2], [2]]
+
+
+def test_untimed_rounds_stop_when_there_are_enough(pair, monkeypatch):
+    monkeypatch.setattr(family, "TOGETHER", 2)
+    shape = {"drafts": ["weak", "lookup"], "domains": ("json",), "new_tokens": 24}
+    for wanted, count in ((1, 2), (2, 2), (3, 3), (9, 3)):
+        monkeypatch.setattr(family, "enough", lambda *_, wanted=wanted: wanted)
+        found = family.untimed_rounds(pair, 0.01, Setting(1, 1.0, 20), (3,), **shape)
+        assert {len(requests) for requests in found.values()} == {count}
+
+
+def test_enough_gives_the_standard_error():
+    requests = [SimpleNamespace(rounds=n) for n in (8, 10, 12)]  # relative standard deviation 0.2
+    assert family.enough(requests, 0.05) == 16 and family.enough(requests, 0.0499) == 17
+    assert family.enough(requests[:1] * 5, 0.05) == 0
 
 
 def test_a_suffix_draft_that_shares_learns_from_its_neighbours(pair):
@@ -72,31 +95,37 @@ def test_a_suffix_draft_that_shares_learns_from_its_neighbours(pair):
     assert logs[True][1].rounds < logs[False][1].rounds
 
 
-def test_the_judges_begin_where_the_plan_says(pair):
-    setting = Setting(1, 0.0, 20)
-    shape = {"drafts": ["lookup"], "domains": ("json",), "new_tokens": 24, "gammas": (0, 2)}
-    logs = family.both_sides(pair, {"calibration": 1, "test": 2}, setting, first=1, **shape)
-    every = run_rounds(pair, "test", 3, setting=setting, **shape)
-    found, every = ([r.drafted for r in log.select(arm="lookup").requests] for log in (logs["test"], every))
-    assert found == every[1:] != every[:2]
+def test_each_arm_is_judged_by_as_many_prompts_as_it_takes(pair):
+    setting, takes = Setting(1, 0.0, 20), {("json", "weak", 2): 3, ("json", "lookup", 2): 1}
+    shape = {"drafts": ["weak", "lookup"], "domains": ("json",), "new_tokens": 24, "gammas": (0, 2)}
+    log = family.both_sides(pair, 1, 2, takes, [2, 0, 1], setting, **shape)["test"]
+    assert [r.prompt for r in log.select(arm="weak").requests] == [r.prompt for r in log.select(arm="plain").requests]
+    assert [r.prompt for r in log.select(arm="lookup").requests] == [0]
+    every = run_rounds(pair, "test", 3, setting=setting, **shape).select(arm="weak").requests
+    assert [r.drafted for r in log.select(arm="weak").requests] == [every[i].drafted for i in (2, 0, 1)]
+
+
+def test_the_prompts_of_an_arm_are_spread_and_hold_those_of_an_arm_that_takes_fewer():
+    arms = [("a", 4), ("plain", 0), ("b", 4), ("c", 4)]
+    takes = {("json", arm, 4): n for arm, n in (("a", 64), ("b", 16), ("c", 0))}
+    jobs = [_Job(SimpleNamespace(prompts=64), "json", 0, [i], arms) for i in range(64)]
+    found = [family._taken(job, takes) for job in jobs]
+    assert all(job.arms[:2] == arms[:2] and job.group == [i] for i, job in enumerate(found))
+    few = [job.group[0] for job in found if ("b", 4) in job.arms]
+    assert len(few) == 16 and max(np.diff([-1, *few, 64])) <= 8
+    assert family._taken(jobs[few[0] + 1], takes | {("json", "a", 4): 0}).group == []
 
 
 def test_the_plan_judges_prompts_that_there_are_and_that_no_earlier_portrait_used():
-    prompts, earlier = load_pair(()).prompts("test"), 32
-    assert earlier <= family.FIRST
-    for _, _, domains, _, (_, _, judges) in family.PARTS:
-        for domain in domains:
-            assert len(family.later(prompts[domain], family.FIRST, judges)) == len(prompts[domain])
-
-
-def test_later_turns_the_prompts_and_refuses_what_is_not_there():
-    assert family.later(np.arange(4), 1, 3).tolist() == [1, 2, 3, 0]
-    with pytest.raises(ValueError, match="first = 2 must be from 0 to 1, so that 3 of 4"):
-        family.later(np.arange(4), 2, 3)
+    prompts, earlier = load_pair(()).prompts("test"), {*range(32), *range(64, 96)}
+    assert len(set(family.JUDGES)) == len(family.JUDGES) and not earlier & set(family.JUDGES)
+    for rows, _, domains, _, (_, _, least) in family.PARTS:
+        assert least + (rows if rows > 1 else 0) <= len(family.JUDGES)
+        assert all(max(family.JUDGES) < len(prompts[domain]) for domain in domains)
 
 
 def test_plain_loops_do_not_run_in_one_block():
-    """Six sets of plain decoding and three drafts: one after the other unless `scattered`, apart with it."""
+    """Six sets of plain decoding and three drafts: one after the other in plain turns, apart when run together."""
     turns = []
 
     def loop(name, step):
@@ -126,6 +155,6 @@ def test_plain_loops_do_not_run_in_one_block():
     jobs = [Job(number) for number in range(6)]
     in_turns([one for job in jobs for one in job.loops()])
     before = neighbours()
-    run_together(jobs, scattered=True)
+    run_together(jobs)
     assert [job.runs for job in jobs] == [[(arm, n) for arm in ("plain", "a", "b", "c")] for n in range(6)]
     assert neighbours() < before / 2
