@@ -8,7 +8,7 @@ many at a time on all cores, since the rounds of a request do not depend on who 
 so spent most of their time where requests are alike: some drafts need the same number of rounds on every text, others lose
 the thread of one and not of the next. Now the calibration prompts say how many prompts an arm takes, on either side: as
 many as a relative standard error of its mean asks for. Since the outcome was known, other prompts judge: `JUDGES`, which
-no portrait had used when this plan was committed.
+had judged no portrait when this plan was committed.
 """
 
 import math
@@ -45,16 +45,19 @@ from specgain.records.roundlog import RequestLog
 from specgain.tree import best_tree
 
 METHODS = ("weak", "strong", "eagle", "eagle3", "multi", "block", "bigram", "lookup", "suffix", "tree")
-TABLES = ("bigram", "lookup", "suffix")  # without weights: the caches stay the target's, and rounds can be replayed
+TABLES = ("bigram", "lookup", "suffix")  # without weights: their rounds can be replayed over a text
+# whose chains cost the target the same to verify, by what lies in the caches then: weights of a draft, or those of plain
+# decoding, which has a product of its own and takes turns with verification where nothing was found
+ALIKE = (("weak", "strong", "eagle", "eagle3", "multi", "block"), ("lookup", "suffix"))
 TREE_DRAFT, TREE_DEPTH, RANKS = "weak", 4, 6  # whose candidates the tree holds, its levels, children it may have
 TOGETHER = 64  # requests decoded together where nothing is timed
 SCHEMA = "specgain.family/1"
 # (requests in a pass, temperature, kinds of text, lengths, prompts of each kind: for cost, for more plain decoding, since
 # every prediction rests on that step, and to judge an arm at least): greedy where the text does not loop
 PARTS = (
-    (1, 0.0, ("json",), (2, 4, 8), (3, 15, 14)),
-    (1, 0.0, ("viet", "func"), (4,), (3, 15, 14)),
-    (1, 1.0, ("prose", "stdlib"), (4,), (3, 15, 14)),
+    (1, 0.0, ("json",), (2, 4, 8), (4, 14, 12)),
+    (1, 0.0, ("viet", "func"), (4,), (4, 14, 12)),
+    (1, 1.0, ("prose", "stdlib"), (4,), (4, 14, 12)),
     (16, 0.0, ("json", "viet"), (4,), (32, 0, 32)),
 )
 NEW_TOKENS = 32
@@ -196,16 +199,16 @@ def _cold(draft):
 def held(logs, domain, method, gammas, rounds=None):
     """Return the cells of one method and text: predicted from calibration prompts, held against the test log.
 
-    Alone, verifying a chain costs the same on every text and about the same after every draft that leaves the caches as
-    full: all with weights give it together, and so do all `TABLES`. In a batch draft and text decide how wide the pass is.
-    Acceptance comes from `rounds` (see `untimed_rounds`); an arm that they lack has that of the timed prompts.
+    Alone, a method is priced on all texts, and verification together with the methods that are `ALIKE`; in a batch draft
+    and text decide how wide the pass is. Acceptance comes from `rounds` (see `untimed_rounds`); an arm that they lack has
+    that of the timed prompts.
     """
-    calibration, test, alike = logs["calibration"], logs["test"].select(domain=domain), ["plain", method]
+    calibration, test, alike = logs["calibration"], logs["test"].select(domain=domain), (method,)
     if rows_of(calibration) > 1:
         calibration = calibration.select(domain=domain)
-    elif method != "tree":
-        alike += [m for m in METHODS if m != "tree" and (m in TABLES) == (method in TABLES)]
-    own = [request for request in calibration.requests if request.arm in alike]
+    else:
+        alike = next((group for group in ALIKE if method in group), alike)
+    own = [request for request in calibration.requests if request.arm in ("plain", *alike)]
     cost, cells = Cost.by_width(replace(calibration, requests=own), method), []
     for gamma in gammas:
         timed = calibration.select(domain=domain, arm=method, gamma=gamma).requests
