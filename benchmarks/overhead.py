@@ -23,35 +23,27 @@ TEXT = "Copy this function and call it with 3:\n\ndef area(radius):\n    return 
 
 @contextmanager
 def forwards_timed():
-    """Count the seconds spent in forward passes of rounds, in a list of one number; prefills are not part of a round."""
-    from specgain.lab import loop, model
+    """Count the seconds spent in forward passes of rounds, in a list of one number. (Prefills call `hidden`.)"""
+    from specgain.lab.model import Model
 
-    total, counting, before = [0.0], [True], {name: getattr(model.Model, name) for name in ("hidden", "logits")}
-    prefill = loop.prefill
+    total, before = [0.0], {name: getattr(Model, name) for name in ("__call__", "last")}
 
     def timed(forward):
         def call(self, *arguments, **options):
             begin = perf_counter()
             result = forward(self, *arguments, **options)
-            total[0] += (perf_counter() - begin) * counting[0]
+            total[0] += perf_counter() - begin
             return result
 
         return call
 
-    def not_counted(*arguments):
-        counting[0] = False
-        prefill(*arguments)
-        counting[0] = True
-
     try:
-        loop.prefill = not_counted
         for name, forward in before.items():
-            setattr(model.Model, name, timed(forward))
+            setattr(Model, name, timed(forward))
         yield total
     finally:
-        loop.prefill = prefill
         for name, forward in before.items():
-            setattr(model.Model, name, forward)
+            setattr(Model, name, forward)
 
 
 def share(target, draft, prompts, tokens, gamma, temperature):
@@ -60,6 +52,7 @@ def share(target, draft, prompts, tokens, gamma, temperature):
     `by_prompt` holds the sums of each prompt, and the spread of its percentage over the prompts.
     """
     from specgain.lab.loop import generate
+    from specgain.lab.measure import no_garbage_collection
     from specgain.lab.sampling import Sampling
 
     def run(prompt, seed):
@@ -69,7 +62,7 @@ def share(target, draft, prompts, tokens, gamma, temperature):
 
     run(prompts[0], 0)
     times, sums, rounds = [], [0.0], []
-    with forwards_timed() as forwards:
+    with no_garbage_collection(), forwards_timed() as forwards:
         for seed, prompt in enumerate(prompts):
             done = run(prompt, seed)
             times.append(done.time)

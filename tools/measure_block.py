@@ -19,7 +19,7 @@ from specgain import gain
 from specgain.lab.loop import generate
 from specgain.lab.measure import environment
 from specgain.lab.pair import DOMAINS, load_pair
-from specgain.lab.sampling import RULES, Sampling, judge
+from specgain.lab.sampling import RULES, Sampling, judge, stacked
 
 DRAFTS, GAMMAS, PROMPTS, NEW_TOKENS = ("weak", "strong", "eagle"), (2, 4, 8), 48, 40
 
@@ -33,7 +33,8 @@ class Judged(Sampling):
     def verify(self, logits, guesses, widths, draft_probs, rng):
         """Return what `Sampling.verify` does; `rounds` gets (widths, K by token, K by block), each by row."""
         probs = self.probs(logits)
-        kept = [judge(probs, guesses, widths, draft_probs, rule)[0].sum(1).tolist() for rule in RULES]
+        offered, own = stacked(guesses, widths, draft_probs, probs.device)
+        kept = [judge(probs, offered, widths, own, rule)[0].sum(1).tolist() for rule in RULES]
         self.rounds.append((widths, *kept))
         return super().verify(logits, guesses, widths, draft_probs, rng)
 

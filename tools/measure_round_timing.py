@@ -4,10 +4,8 @@
     git add notebooks && git commit -m "Plan of the round-timing measurement"
     python tools/measure_round_timing.py run
 
-`run` takes about 35 minutes; let the machine be idle. It writes round-timing.json beside the plan. The first part
-of the plan is one request at a time, greedy; `more` are batches, sampled text and longer prompts. With
-`--name round-timing-batches` the batches alone are measured, more of them, in 15 minutes, on texts that no earlier run
-has seen: the plan is then round-timing-batches-plan.json, the result round-timing-batches.json.
+`run` takes about 50 minutes; let the machine be idle. It writes round-timing.json beside the plan. The first part
+of the plan is one request at a time, greedy; `more` are sampled text, longer prompts and batches.
 """
 
 import argparse
@@ -15,29 +13,21 @@ import json
 from pathlib import Path
 
 from specgain import lab
-from specgain.lab.prediction import Setting
 
 FOLDER = Path(__file__).resolve().parent.parent / "notebooks" / "measurements" / "cpu-2core"
 CLAIMS = ["C1.2", "C2.2", "C2.5", "C2.6", "C2.8", "C4.2", "C5.1"]
 CLEAN, NATURAL = ["json", "func", "viet"], ["stdlib", "prose"]  # greedy natural text loops, so it is sampled there
-BATCH = {"cost_prompts": 48, "run_prompts": 96, "domains": CLEAN, "gammas": [0, 2, 6]}
-UNSEEN = 96  # tokens: a prompt and half of the next one, so other texts than those that earlier rules were judged on
-LARGE = {"rows": 16, "cost_prompts": 128, "run_prompts": 128}
-PLANS = {
-    "round-timing": {
-        "cost_prompts": 24, "run_prompts": 48, "acceptance_prompts": 128, "blocks": 24,
-        "more": [
-            {"temperature": 1.0, "domains": [*NATURAL, "func"], "gammas": [0, 2, 6], "cost_prompts": 36, "run_prompts": 72},
-            {"rows": 4} | BATCH,
-            {"rows": 16} | BATCH,
-            {"rows": 16, "temperature": 1.0} | BATCH | {"domains": NATURAL},
-            {"context": 320, "domains": ["json", "viet"], "gammas": [0, 2, 6]},
-        ],
-    },
-    "round-timing-batches": BATCH | {
-        "cost_prompts": 96, "run_prompts": 96, "acceptance_prompts": 128, "blocks": 6, "setting": Setting(4, 0.0, UNSEEN),
-        "more": [LARGE, LARGE | {"temperature": 1.0, "domains": NATURAL}],
-    },
+BATCH = {"context": 128, "domains": CLEAN, "gammas": [0, 2, 6]}
+LARGE = BATCH | {"rows": 16, "cost_prompts": 128, "run_prompts": 128}
+PLAN = {
+    "cost_prompts": 44, "run_prompts": 88, "acceptance_prompts": 128, "blocks": 22,
+    "more": [
+        {"temperature": 1.0, "domains": [*NATURAL, "func"], "gammas": [0, 2, 6], "cost_prompts": 48, "run_prompts": 96},
+        {"context": 320, "domains": ["json", "viet"], "gammas": [0, 2, 6]},
+        BATCH | {"rows": 4, "cost_prompts": 96, "run_prompts": 96},
+        LARGE,
+        LARGE | {"temperature": 1.0, "domains": NATURAL},
+    ],
 }  # fmt: skip
 
 
@@ -54,20 +44,19 @@ def write(path, data):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("stage", choices=["plan", "run"])
-    parser.add_argument("--name", choices=PLANS, default="round-timing")
     parser.add_argument("--folder", type=Path, default=FOLDER)
     parser.add_argument("--threads", type=int, default=1, help="threads of torch (plan only)")
     arguments = parser.parse_args()
-    plan = arguments.folder / f"{arguments.name}-plan.json"
+    plan = arguments.folder / "round-timing-plan.json"
     if arguments.stage == "plan":
         pair = lab.load_pair(["weak", "strong"])
-        planned = lab.make_plan(pair, threads=arguments.threads, **PLANS[arguments.name])
+        planned = lab.make_plan(pair, threads=arguments.threads, **PLAN)
         print(sum(len(part["cells"]) for part in (planned, *planned["more"])), "cells")
         return write(plan, planned)
     planned = lab.read_plan(plan)
     pair = lab.load_pair(sorted({name for part in (planned, *planned["more"]) for name in part["drafts"]}))
     result, _ = lab.round_timing(planned, pair, progress=show)
-    write(arguments.folder / f"{arguments.name}.json", {"claims": CLAIMS} | result)
+    write(arguments.folder / "round-timing.json", {"claims": CLAIMS} | result)
     for name in ("summary", "summary_judged", "summary_before", "summary_tight", "t_decode_by_block_ms"):
         print(name, json.dumps(result.get(name)))
 

@@ -25,7 +25,7 @@ from specgain import gain
 from specgain.lab.drafts import Lookup, Suffix
 from specgain.lab.gguf_file import load_smollm2
 from specgain.lab.loop import NOTHING, Stop, generate, in_turns, stepwise
-from specgain.lab.measure import distinct_ngrams, environment
+from specgain.lab.measure import continuations, distinct_ngrams, environment
 from specgain.lab.model import Cache
 from specgain.lab.pair import DOMAINS, load_pair
 from specgain.lab.pair import DRAFTS as DRAFTS_OF_PAIR
@@ -182,12 +182,8 @@ def acceptance_by_sampling(prompts=12, new_tokens=40):
     for domain, count in ((d, i) for i, d in enumerate(DOMAINS)):
         rows = torch.from_numpy(pair.prompts("calibration")[domain][:prompts].astype(np.int64))
         for temperature, top_p in SETTINGS:
-            how, rng = Sampling(temperature, top_p=top_p), torch.Generator().manual_seed(workloads.SEED + count)
-            step, cache, columns = rows, Cache(pair.target, len(rows)), []
-            for _ in range(new_tokens):
-                step = how.choose(pair.target(step, cache)[:, -1], rng)[0][:, None]
-                columns.append(step)
-            texts = torch.cat((rows, *columns), dim=1)
+            how = Sampling(temperature, top_p=top_p)
+            texts = torch.cat((rows, continuations(pair.target, rows, new_tokens, how, workloads.SEED + count)), dim=1)
             p, *qs = (
                 how.probs(m(texts[:, :-1], Cache(m, len(rows)))[:, rows.shape[1] - 1 :])
                 for m in (pair.target, *(pair.drafts[name].model for name in DRAFTS_OF_PAIR))

@@ -28,10 +28,9 @@ def passage(pair, domain, prompt, gamma, new_tokens):
     batch.admit(deque([(0, context)]))
     draft.begin(batch, [0])
     while batch.length[0] < len(context) + new_tokens:
-        guesses = draft.propose(batch, [gamma], GREEDY, None).tokens
-        fed = torch.cat((batch.tokens[:, : batch.length[0]], guesses), dim=1)
+        (drafted,) = draft.propose(batch, [gamma], GREEDY, None).tokens
+        fed = torch.tensor([batch.text[0, : batch.length[0]].tolist() + drafted])
         logits = pair.target(fed, lab.Cache(pair.target))[0, -gamma - 1 :]
-        drafted = guesses[0].tolist()
         (accepted,), (own,) = verify_greedy(logits, [drafted], [gamma])
         rounds.append({"drafted": [pair.decode([t]) for t in drafted], "target": [pair.decode([t]) for t in own]})
         batch.commit(0, own[: accepted + 1], Stop())

@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 
 from specgain.control import best_lengths
-from specgain.lab.loop import Proposal, ends, private, spread
-from specgain.lab.model import Cache, Config, Model, WeightsError
+from specgain.lab.loop import Proposal, private, spread
+from specgain.lab.model import Cache, Config, Model, WeightsError, ends
 from specgain.lab.pair import WEIGHTS, sha256
 from specgain.lab.sampling import GREEDY
 from specgain.lab.tensors import read_tensors
@@ -106,23 +106,22 @@ class EagleHead(Head):
     @torch.inference_mode()
     def propose(self, batch, wanted, sampling, rng):
         """Return the `Proposal` of `wanted[row]` tokens, one pass of the head for each."""
-        sampling, device = sampling if self.sample else GREEDY, self.model.device
-        last, probs = self._known(batch, wanted), []
-        tokens = torch.zeros(len(wanted), max(wanted), dtype=torch.long)
+        sampling = sampling if self.sample else GREEDY
+        last, probs, tokens = self._known(batch, wanted), [], [[] for _ in wanted]
+        shape = torch.zeros(len(wanted), 1, dtype=torch.long)
         rows = [r for r, w in enumerate(wanted) if w]
         for i in range(max(wanted)):
             chosen, q = sampling.choose(self.model.logits(last), rng)
-            tokens[rows, i] = chosen.cpu()
+            for row, token in zip(rows, chosen, strict=True):
+                tokens[row].append(token)
             probs.append(q if q is None else spread(q, rows, len(wanted)))
             going = [k for k, r in enumerate(rows) if wanted[r] > i + 1]
             rows = [rows[k] for k in going]
             if rows:
-                own = self._join(last[going], self.target.embed[chosen[going]])
+                own = self._join(last[going], self.target.embed[[chosen[k] for k in going]])
                 step = [int(r in rows) for r in range(len(wanted))]
-                last, _ = self.model.hidden(
-                    tokens[:, i : i + 1].to(device), self.cache, step, inputs=lambda place, own=own: own
-                )
-        return Proposal(tokens, wanted, None if probs[0] is None else torch.stack(probs, dim=1))
+                last, _ = self.model.hidden(shape, self.cache, step, inputs=lambda place, own=own: own)
+        return Proposal(tokens, wanted, None if sampling.greedy else probs)
 
 
 class OnePass(Head):
@@ -150,21 +149,23 @@ class OnePass(Head):
         if resting := self.rest > 0:
             self.rest, wanted = self.rest - 1, [min(w, self.equal) for w in wanted]
         if not any(wanted):
-            return Proposal(torch.zeros(len(wanted), 0, dtype=torch.long), wanted)
+            return Proposal([[]] * len(wanted), wanted)
         last = self._known(batch, wanted)
         if self.confidence is not None and not resting:
             last, wanted = self.share(last, wanted, len(batch.active), sampling.greedy)
         n, rows = max(wanted), [r for r, w in enumerate(wanted) if w]
-        tokens = torch.zeros(len(wanted), n, dtype=torch.long)
         if not rows:
-            return Proposal(tokens, wanted)
+            return Proposal([[]] * len(wanted), wanted)
         i, columns = (torch.arange(n) < torch.tensor([wanted[r] for r in rows])[:, None]).nonzero(as_tuple=True)
         x = self._outputs(last, rows, n)[i * n + columns]  # of (rows · n, width), those that are there
         chosen, q = sampling.choose(self.model.logits(x), rng)
-        where = torch.tensor(rows)[i], columns
-        tokens[where] = chosen.cpu()
-        probs = None if q is None else q.new_zeros(*tokens.shape, q.shape[-1]).index_put_(where, q)
-        return Proposal(tokens, wanted, probs)
+        chosen, tokens = iter(chosen), [[] for _ in wanted]
+        for row in rows:
+            tokens[row] = [next(chosen) for _ in range(wanted[row])]
+        if q is None:
+            return Proposal(tokens, wanted)
+        probs = q.new_zeros(n, len(wanted), q.shape[-1]).index_put_((columns, torch.tensor(rows)[i]), q)
+        return Proposal(tokens, wanted, probs.unbind())
 
     def share(self, last, wanted, batch_size, greedy):
         """Return (the entries of the rows that draft, the candidates that each row gets of the budget)."""

@@ -7,6 +7,7 @@ logits that tie could tell them apart), in distribution when sampling. With γ =
 """
 
 from collections import deque
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -21,16 +22,19 @@ import torch
 from specgain import _checks
 from specgain.control import Controller, Fixed
 from specgain.lab.model import Cache
-from specgain.lab.sampling import GREEDY, verify_greedy
+from specgain.lab.sampling import GREEDY, uniform, verify_greedy
 from specgain.records.roundlog import RequestLog
 
 
 class Proposal(NamedTuple):
-    """What a draft offers: `tokens` (rows, n), of which row r has `widths[r]`; `probs` (rows, n, vocab) if it sampled."""
+    """What a draft offers: to row r the first `widths[r]` of the list `tokens[r]`.
 
-    tokens: torch.Tensor
+    If it sampled them, `probs[i]` (rows, vocab) is the distribution that the rows' tokens i were drawn from.
+    """
+
+    tokens: list
     widths: list
-    probs: torch.Tensor | None = None
+    probs: Sequence | None = None
 
 
 class Draft(Protocol):
@@ -83,6 +87,7 @@ class Batch:
     def __init__(self, rows, capacity, max_tokens):
         self.text = np.zeros((rows, capacity), np.int64)
         self.tokens = torch.from_numpy(self.text)  # the same memory
+        self.columns = self.tokens.split(1, dim=1)
         self.length, self.room, self.request = [1] * rows, [0] * rows, [None] * rows
         self.max_tokens, self.ends = max_tokens, {}
 
@@ -111,10 +116,17 @@ class Batch:
                 self.text[row, n : n + w] = guess[:w]  # not counted yet: what the round commits is written over them
         return self._stretch([n - 1 for n in self.length], [w + 1 for w in widths])
 
+    def guess(self, guesses, i, widths):
+        """Write the guess `guesses[r][i]` behind the text where `widths[r]` is 1; returns these (rows, 1), zeros elsewhere."""
+        for row, w in enumerate(widths):
+            if w:
+                self.text[row, self.length[row] + i] = guesses[row][i]
+        return self._stretch([n + i for n in self.length], widths)
+
     def _stretch(self, starts, widths):
         """The `widths[r]` tokens from `starts[r]` on of each row; for a row alone a view of its text."""
         if len(widths) == 1:
-            return self.tokens[:, starts[0] : starts[0] + widths[0]]
+            return self.columns[starts[0]] if widths[0] == 1 else self.tokens.narrow(1, starts[0], widths[0])
         found = np.zeros((len(widths), max(widths)), np.int64)
         for row, (start, w) in enumerate(zip(starts, widths, strict=True)):
             found[row, :w] = self.text[row, start : start + w]
@@ -158,26 +170,25 @@ class ModelDraft:
     def propose(self, batch, wanted, sampling, rng):
         """Return the `Proposal` of the model's own continuation of each row by `wanted[row]` tokens, fewer with `stop`."""
         sampling = sampling if self.sample else GREEDY
-        cache, device, widths = self.cache, self.model.device, list(wanted)
+        cache, widths = self.cache, list(wanted)
         cache.length = [min(a, n - 1) for a, n in zip(cache.length, batch.length, strict=True)]  # forget the rejected
         # one token is new, or two after a full acceptance, since the last guess was never fed
         step = [n - a if w else 0 for n, a, w in zip(batch.length, cache.length, wanted, strict=True)]
-        x, _ = self.model.hidden(batch.tail(step).to(device), cache, step)
-        x = ends(x, step)
-        columns, probs, sure = [], [], [[] for _ in wanted]
-        while any(step):
+        fed, probs, tokens, sure = batch.tail(step), [], [[] for _ in wanted], [[] for _ in wanted]
+        while True:
+            x, logits = self.model.last(fed, cache, step)
             rows = [r for r, f in enumerate(step) if f]
-            logits = self.model.logits(x)
             chosen, q = sampling.choose(logits, rng)
-            columns.append(spread(chosen, rows, len(wanted)))
+            for row, token in zip(rows, chosen, strict=True):
+                tokens[row].append(token)
             probs.append(q if q is None else spread(q, rows, len(wanted)))
             if self.stop is not None:
                 self._shorten(widths, batch, sure, rows, self.confidence(x, logits, sampling.greedy).tolist())
-            step = [int(w > len(columns)) for w in widths]
-            if any(step):
-                x, _ = self.model.hidden(columns[-1][:, None], cache, step)
-        tokens = torch.stack(columns, dim=1).cpu()
-        return Proposal(tokens, widths, None if probs[0] is None else torch.stack(probs, dim=1))
+            depth = len(probs)
+            if depth >= max(widths):
+                return Proposal(tokens, widths, None if sampling.greedy else probs)
+            step = [int(w > depth) for w in widths]
+            fed = batch.guess(tokens, depth - 1, step)
 
     def _shorten(self, widths, batch, sure, rows, confidences):
         """End the draft of those `rows` where the rule says, after these confidences, that another pass does not pay."""
@@ -191,14 +202,6 @@ class ModelDraft:
 def highest_probability(x, logits, greedy):
     """Return the probability of the likeliest token (rows,), as a draft's confidence in what it proposes."""
     return logits.softmax(dim=-1).amax(dim=-1)
-
-
-def ends(x, fed):
-    """Return the last output of each row that was fed, of x (tokens, width): `fed[r]` tokens of each row, row after row."""
-    fed = [f for f in fed if f]
-    if len(fed) == 1:
-        return x[-1:]
-    return x if len(fed) == len(x) else x[torch.from_numpy(np.cumsum(fed) - 1).to(x.device)]
 
 
 def spread(values, rows, total):
@@ -216,7 +219,7 @@ def prefill(model, cache, batch, rows):
         cache.length[row] = 0
     widths = [batch.length[r] - 1 if r in rows else 0 for r in range(len(batch.length))]
     if max(widths):
-        model.hidden(batch.tokens[:, : max(widths)].to(model.device), cache, widths)
+        model.hidden(batch.tokens[:, : max(widths)], cache, widths)
 
 
 class Round(NamedTuple):
@@ -287,10 +290,9 @@ def stepwise(target, prompts, max_tokens, draft=None, gamma=0, *, rows=None, sam
     rows = min(rows or len(prompts), len(prompts))
     batch = Batch(rows, max(map(len, prompts)) + max_tokens, max_tokens)
     cache, queue = Cache(target, *batch.text.shape), deque(enumerate(prompts))
-    rng = torch.Generator(target.device).manual_seed(seed)
-    clock, rounds, nothing = device_clock(target.device), [], batch.tokens[:, :0]
+    rng, clock, rounds, nothing = uniform(seed), device_clock(target.device), [], [[]] * rows
     while True:
-        if fresh := batch.admit(queue):
+        if queue and (fresh := batch.admit(queue)):
             prefill(target, cache, batch, fresh)
             if draft is not None:
                 draft.begin(batch, fresh)
@@ -303,12 +305,10 @@ def stepwise(target, prompts, max_tokens, draft=None, gamma=0, *, rows=None, sam
         proposal = draft.propose(batch, wanted, sampling, rng) if any(wanted) else Proposal(nothing, wanted)
         t1 = clock()
         widths = [w if r is not None else -1 for w, r in zip(proposal.widths, batch.request, strict=True)]
-        guesses = proposal.tokens.tolist()
-        inputs = batch.offer(guesses, widths).to(target.device)
-        logits = target(inputs, cache, [w + 1 for w in widths])
+        logits = target(batch.offer(proposal.tokens, widths), cache, [w + 1 for w in widths])
         t2 = clock()
         if sampling.greedy:
-            accepted, table = verify_greedy(logits, guesses, widths)
+            accepted, table = verify_greedy(logits, proposal.tokens, widths)
         else:
             accepted, table = sampling.verify(logits, proposal.tokens, widths, proposal.probs, rng)
         committed = []

@@ -25,7 +25,7 @@ from specgain.lab.loop import TURN, in_turns, private, stepwise
 from specgain.lab.model import Cache
 from specgain.lab.pair import DOMAINS, load_pair
 from specgain.lab.prediction import BASE, Cost, Setting, predict, predict_own, summary
-from specgain.lab.sampling import Sampling
+from specgain.lab.sampling import Sampling, uniform
 from specgain.lab.trees import TreeDraft, stepwise_tree
 from specgain.records.roundlog import RoundLog
 from specgain.round_time import Table
@@ -111,18 +111,17 @@ def run_rounds(pair, prompt_set, prompts, gammas=GAMMAS, drafts=None, domains=DO
 GOLDEN = (5**0.5 - 1) / 2
 
 
-def run_together(jobs, scattered=False):
+def run_together(jobs):
     """Run these jobs of `Side.jobs`, all arms of all of them in turns, so that they meet the same moments of the machine.
 
-    Turns go to the shortest text, and plain decoding ends every turn at the same length: the plain loops of many jobs run
-    in one block, in few moments of the machine and, but for the first of them, with caches that no draft has touched.
-    `scattered` counts each loop as longer by a part of a turn of its own (multiples of the golden ratio spread evenly).
+    Turns go to the shortest text, and plain decoding ends every turn at the same length: the plain loops of many jobs would
+    run in one block, in few moments of the machine and, but for the first, with caches that no draft has touched. So each
+    loop is counted as longer by a part of a turn of its own (multiples of the golden ratio spread evenly).
     """
     loops = [job.loops() for job in jobs]
     turn = max([TURN, *(4 * job.side.setting.rows for job in jobs)])
     every = [loop for own in loops for loop in own]
-    if scattered:
-        every = [_ahead(loop, turn * (1 + i * GOLDEN % 1)) for i, loop in enumerate(every)]
+    every = [_ahead(loop, turn * (1 + i * GOLDEN % 1)) for i, loop in enumerate(every)]
     with no_garbage_collection():
         runs = iter(in_turns(every, turn))
     for job, own in zip(jobs, loops, strict=True):
@@ -348,11 +347,11 @@ def measure_acceptance(pair, prompts=64, domains=DOMAINS, drafts=None, new_token
 @torch.inference_mode()
 def continuations(model, prompts, new_tokens, sampling, seed=0, batch=16):
     """Return the continuation (prompts, new_tokens) of token ids (prompts, tokens), 16 rows at a time."""
-    parts, rng = [], torch.Generator().manual_seed(seed)
+    parts, rng = [], uniform(seed)
     for rows in prompts.split(batch):
         cache, step, columns = Cache(model, len(rows), rows.shape[1] + new_tokens), rows, []
         for _ in range(new_tokens):
-            step = sampling.choose(model(step, cache)[:, -1], rng)[0][:, None]
+            step = torch.tensor(sampling.choose(model(step, cache)[:, -1], rng)[0])[:, None]
             columns.append(step)
         parts.append(torch.cat(columns, dim=1))
     return torch.cat(parts)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -203,6 +204,12 @@ class Model:
         return logits.view(place.batch, place.n, -1) if widths is None else logits
 
     @torch.inference_mode()
+    def last(self, tokens, cache, widths):
+        """Return (the last layer's output, the logits), (rows, …), at the last new token of each row that has any."""
+        x = ends(self.hidden(tokens, cache, widths)[0], widths)
+        return x, self.logits(x)
+
+    @torch.inference_mode()
     def hidden(self, tokens, cache, widths=None, tree=None, taps=None, inputs=None):
         """Return (the last layer's output (tokens there, width), the `Place`); see `__call__` and `Cache.place`.
 
@@ -212,7 +219,7 @@ class Model:
         c, n = self.config, tokens.shape[1]
         place = cache.place(n, widths, tree)
         cos, sin = self.cos[place.positions][:, None], self.sin[place.positions][:, None]  # (tokens, 1, head width)
-        x = self.embed[place.unpad(tokens)] if inputs is None else inputs(place)
+        x = self.embed[place.unpad(tokens.to(self.device))] if inputs is None else inputs(place)
         for i, (norm1, qkv, out, norm2, gate_up, down, qk_norm) in enumerate(self.layers):
             if taps is not None and i - 1 in taps:
                 taps[i - 1] = x
@@ -256,6 +263,14 @@ class Model:
     def _rotate(x, cos, sin):
         """Turn the two halves of each head by the position's angles."""
         return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, dims=-1), sin)
+
+
+def ends(x, widths):
+    """Return the last output of each row that was fed, of x (tokens, width): `widths[r]` tokens of each, row after row."""
+    fed = [w for w in widths if w]
+    if len(fed) == 1:
+        return x[-1:]
+    return x if len(fed) == len(x) else x[torch.from_numpy(np.cumsum(fed) - 1).to(x.device)]
 
 
 def random_weights(config, seed=0, scale=0.02, dtype=torch.float32, device="cpu"):

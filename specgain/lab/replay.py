@@ -23,9 +23,9 @@ def replay(draft, prompt, text, gamma, max_tokens=None):
     while batch.room[0] > beyond:
         rest = text[len(text) + beyond - batch.room[0] :]
         wanted = min(gamma, batch.room[0] - 1)
-        guesses = draft.propose(batch, [wanted], GREEDY, None).tokens[0].numpy() if wanted else text[:0]
-        hits = guesses[: len(rest)] == rest[: len(guesses)]
-        accepted = int(np.logical_and.accumulate(hits).sum())
+        guesses = draft.propose(batch, [wanted], GREEDY, None).tokens[0] if wanted else []
+        hits = [guess == own for guess, own in zip(guesses, rest.tolist(), strict=False)]
+        accepted = (hits + [False]).index(False)
         rounds.append((len(guesses), accepted))
         batch.commit(0, rest[: accepted + 1].tolist(), NOTHING)
     return rounds

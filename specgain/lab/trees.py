@@ -14,9 +14,9 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from specgain.lab.loop import NOTHING, Batch, Round, check_request, device_clock, ends, finished, in_turns, prefill
+from specgain.lab.loop import NOTHING, Batch, Round, check_request, device_clock, finished, in_turns, prefill
 from specgain.lab.model import Cache
-from specgain.lab.sampling import GREEDY
+from specgain.lab.sampling import GREEDY, uniform
 from specgain.tree import Tree, expand
 
 
@@ -66,8 +66,7 @@ class TreeDraft:
         """Feed what is new in the text; returns the logits (rows, vocab) after it."""
         self.cache.length = [min(a, n - 1) for a, n in zip(self.cache.length, batch.length, strict=True)]
         feed = [n - a for n, a in zip(batch.length, self.cache.length, strict=True)]
-        x, _ = self.model.hidden(batch.tail(feed).to(self.model.device), self.cache, feed)
-        return self.model.logits(ends(x, feed))
+        return self.model.last(batch.tail(feed), self.cache, feed)[1]
 
     def pass_over(self, tokens, nodes):
         """Return the logits (rows, nodes, vocab) after these nodes of the tree; the cache keeps the text alone."""
@@ -128,10 +127,9 @@ def stepwise_tree(target, prompts, max_tokens, draft, *, rows=None, sampling=GRE
     check_request(target, prompts, max_tokens + draft.nodes, draft, rows)
     batch = Batch(rows, max(map(len, prompts)) + max_tokens + draft.nodes, max_tokens)
     cache, queue = Cache(target, *batch.text.shape), deque(enumerate(prompts))
-    rng = torch.Generator(target.device).manual_seed(seed)
-    clock, rounds, known = device_clock(target.device), [], None
+    rng, clock, rounds, known = uniform(seed), device_clock(target.device), [], None
     while True:
-        if fresh := batch.admit(queue):
+        if queue and (fresh := batch.admit(queue)):
             prefill(target, cache, batch, fresh)
             draft.begin(batch, fresh)
             t0 = clock()
@@ -142,10 +140,10 @@ def stepwise_tree(target, prompts, max_tokens, draft, *, rows=None, sampling=GRE
             known, shape = tree, shape_of(tree)
         t1 = clock()
         inputs = torch.cat((batch.tail([1] * rows), tokens), dim=1)
-        x, place = target.hidden(inputs.to(target.device), cache, tree=shape)
+        x, place = target.hidden(inputs, cache, tree=shape)
         logits = target.logits(x)
         t2 = clock()
-        choices = sampling.choose(logits, rng)[0].view(rows, -1).cpu().numpy()
+        choices = np.reshape(sampling.choose(logits, rng)[0], (rows, -1))
         paths = walk(tree, tokens.numpy(), choices)
         requests, accepted, committed = [batch.request[row] for row in active], [], []
         for row in active:

@@ -42,7 +42,7 @@ def guesses(draft, *texts, wanted=4):
     batch = batch_of(*texts)
     draft.begin(batch, list(range(len(texts))))
     proposal = draft.propose(batch, [wanted] * len(texts), GREEDY, None)
-    return [row[:w].tolist() for row, w in zip(proposal.tokens, proposal.widths, strict=True)]
+    return [row[:w] for row, w in zip(proposal.tokens, proposal.widths, strict=True)]
 
 
 # --- prompt lookup -------------------------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ def test_a_scripted_draft_can_pay_for_another_one_and_strays_are_counted(make_pa
     draft.begin(batch, [0])
     batch.commit(0, [(draft.texts[0][3] + 1) % VOCAB], Stop())
     right = generate(target, [batch.text[0, :4].tolist()], 2).outputs[0].tokens
-    assert draft.propose(batch, [2], GREEDY, None).tokens.tolist() == [right] and draft.strayed == 1
+    assert draft.propose(batch, [2], GREEDY, None).tokens == [right] and draft.strayed == 1
 
 
 def test_what_a_scripted_draft_cannot_do_is_named(target):

@@ -205,7 +205,7 @@ class Recording:
     def propose(self, *arguments):
         proposal = self.head.propose(*arguments)
         if not hasattr(self.head, "first"):
-            self.head.first = proposal.tokens[0].tolist()
+            self.head.first = proposal.tokens[0]
         return proposal
 
 

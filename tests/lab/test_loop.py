@@ -26,7 +26,7 @@ class Scripted:
     def propose(self, batch, wanted, sampling, rng):
         places = range(batch.length[0] - self.start, batch.length[0] - self.start + wanted[0])
         tokens = [(self.answer[i] + (i in self.wrong)) % self.vocab for i in places]
-        return Proposal(torch.tensor([tokens]), wanted)
+        return Proposal([tokens], wanted)
 
 
 @pytest.fixture(scope="module")
@@ -136,12 +136,12 @@ def test_a_draft_keeps_only_what_was_committed(pairs):
         batch, draft = Batch(1, 40, 20), ModelDraft(model)
         batch.admit(deque([(0, [3, 4, 5])]))
         draft.begin(batch, [0])
-        guesses = draft.propose(batch, [4], GREEDY, None).tokens[0].tolist()
+        guesses = draft.propose(batch, [4], GREEDY, None).tokens[0]
         batch.commit(0, [*guesses[:kept], 60], Stop())
         again, fresh = Batch(1, 40, 20), ModelDraft(model)
         again.admit(deque([(0, [3, 4, 5, *guesses[:kept], 60])]))
         fresh.begin(again, [0])
-        assert draft.propose(batch, [3], GREEDY, None).tokens.equal(fresh.propose(again, [3], GREEDY, None).tokens)
+        assert draft.propose(batch, [3], GREEDY, None).tokens == fresh.propose(again, [3], GREEDY, None).tokens
         assert draft.cache.length == fresh.cache.length
 
 
@@ -180,9 +180,9 @@ def test_a_draft_stops_where_the_rule_says_and_row_by_row(pairs):
     whole = free.propose(batch, [5, 5, 2], GREEDY, None)
     short = stopping.propose(batch, [5, 5, 2], GREEDY, None)
     assert short.widths == [1, 2, 2] and whole.widths == [5, 5, 2]
-    assert short.tokens[0, :1].equal(whole.tokens[0, :1]) and short.tokens[1:].equal(whole.tokens[1:, :2])
+    assert [row[:w] for row, w in zip(whole.tokens, short.widths, strict=True)] == short.tokens
     assert [(size, request, len(c)) for size, request, c in asked] == [(3, 0, 1), (3, 1, 1), (3, 2, 1), (3, 1, 2)]
-    text = torch.tensor([prompts[1] + whole.tokens[1, :1].tolist()])
+    text = torch.tensor([prompts[1] + whole.tokens[1][:1]])
     expected = model(text, Cache(model))[0].softmax(dim=-1).amax(dim=-1)[-2:]
     assert asked[3][2] == pytest.approx(expected.tolist(), abs=1e-6)
 

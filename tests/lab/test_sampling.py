@@ -32,7 +32,7 @@ from specgain.lab.loop import ModelDraft, generate
 from specgain.lab.model import Cache, Config, Model
 from specgain.lab.pair import load_pair
 from specgain.lab.prediction import rounds_of, strings_of
-from specgain.lab.sampling import GREEDY, Sampling, judge, verify_sampled
+from specgain.lab.sampling import GREEDY, Sampling, judge, uniform, verify_sampled
 from specgain.records.measured import problems
 
 VOCAB, CELLS = 3, 8
@@ -90,20 +90,19 @@ def rows_of(widths, greedy_draft, rule):
 def judged(patch, rows, greedy_draft, rule):
     """(K, the weights that the row's own token is drawn with, tokens) of each row, all rows in one ragged call."""
     n, p, seen = max(width for width, *_ in rows), [], []
-    guesses = torch.zeros(len(rows), n, dtype=torch.long)
     q = torch.full((len(rows), n, VOCAB), 1 / VOCAB, dtype=torch.float64)  # behind a row's width it must not count
     for r, (width, path, _, _) in enumerate(rows):
-        guesses[r, : len(path)] = torch.tensor(path)
         p += [[float(v) for v in law(P, path[:i])] for i in range(width + 1)]
         for i in range(len(path)):
             q[r, i] = torch.tensor([float(v) for v in guess_law(path[:i], greedy_draft)])
-    numbers = torch.tensor([[number] for *_, number in rows], dtype=torch.float64)
-    patch.setattr(sampling.torch, "rand", lambda *shape, **_: numbers)
-    patch.setattr(sampling, "draw", lambda rest, rng: seen.append(rest) or rest.argmax(1))
-    p, q = torch.tensor(p, dtype=torch.float64), None if greedy_draft else q
-    accepted, table = verify_sampled(p, guesses, [width for width, *_ in rows], q, None, rule)
+    rng = iter([number for *_, number in rows] + [0.5] * len(rows))
+    patch.setattr(
+        sampling, "pick", lambda sums, number: seen.append(np.diff(sums, prepend=0)) or int(seen[-1].argmax())
+    )
+    p, q = torch.tensor(p, dtype=torch.float64), None if greedy_draft else q.unbind(1)
+    accepted, table = verify_sampled(p, [path for _, path, *_ in rows], [width for width, *_ in rows], q, rng, rule)
     patch.undo()
-    return zip(accepted, seen[0].tolist(), table, strict=True)
+    return zip(accepted, seen, table, strict=True)
 
 
 def enumerate_rounds(patch, widths, greedy_draft, rule="token"):
@@ -224,8 +223,8 @@ def test_row_by_row_on_the_host_says_what_the_tensors_say(monkeypatch, dtype, sa
         found = []
         for host in (True, False):
             monkeypatch.setattr(sampling, "on_host", lambda x, host=host: host)
-            rng = torch.Generator().manual_seed(5)
-            accepted, table = verify_sampled(p, guesses, widths, q if sampled else None, rng)
+            rng = uniform(5)
+            accepted, table = verify_sampled(p, guesses.tolist(), widths, q.unbind(1) if sampled else None, rng)
             found.append([(k, row[: k + 1]) for k, row, w in zip(accepted, table, widths, strict=True) if w >= 0])
         assert found[0] == found[1]
         kept |= {k for k, _ in found[0]}
@@ -424,7 +423,7 @@ class Peeks(ModelDraft):
 
     def propose(self, batch, wanted, sampling, rng):
         found = super().propose(batch, wanted, sampling, rng)
-        widths = [w - (w > 0 and int(found.tokens[r, w - 1]) == 2) for r, w in enumerate(found.widths)]
+        widths = [w - (w > 0 and found.tokens[r][w - 1] == 2) for r, w in enumerate(found.widths)]
         return found._replace(widths=widths)
 
 
@@ -457,7 +456,7 @@ def test_a_wrong_rule_is_caught_by_the_p_values(small, monkeypatch, how):
     target, model = small
 
     def wrong(probs, guesses, widths, draft_probs, *rest):
-        q = None if draft_probs is None else draft_probs / 2  # keeps guesses twice as readily
+        q = None if draft_probs is None else [q / 2 for q in draft_probs]  # keeps guesses twice as readily
         return verify_sampled(probs, guesses, widths, q, *rest)
 
     monkeypatch.setattr("specgain.lab.sampling.verify_sampled", wrong)

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from specgain.lab.loop import Proposal
 from specgain.lab.model import WeightsError
@@ -37,7 +36,7 @@ class Bigram:
         while self.chains.shape[1] < max(wanted):  # column i: the i + 1 st successor of every token
             self.chains = np.column_stack((self.chains, self.chains[self.chains[:, -1], 0]))
         last = batch.text[np.arange(len(wanted)), np.array(batch.length) - 1]
-        return Proposal(torch.from_numpy(self.chains[last, : max(wanted)]), list(wanted))
+        return Proposal(self.chains[last, : max(wanted)].tolist(), list(wanted))
 
 
 def count(parts, vocab):

@@ -1,7 +1,6 @@
 """Prompt lookup: guess that the text goes on as it did the last time its last few tokens came up."""
 
 import numpy as np
-import torch
 
 from specgain import _checks
 from specgain.lab.loop import Proposal
@@ -50,10 +49,5 @@ class Lookup:
 
 def pack(guesses):
     """Return the `Proposal` of one sequence of token ids per row."""
-    widths = [len(guess) for guess in guesses]
-    if len(guesses) == 1:
-        return Proposal(torch.as_tensor(np.asarray(guesses[0], np.int64))[None], widths)
-    tokens = np.zeros((len(guesses), max(widths)), np.int64)
-    for row, guess in zip(tokens, guesses, strict=True):
-        row[: len(guess)] = guess
-    return Proposal(torch.from_numpy(tokens), widths)
+    tokens = [np.asarray(guess).tolist() for guess in guesses]
+    return Proposal(tokens, [len(guess) for guess in tokens])

@@ -1,7 +1,6 @@
 """A scripted draft: it knows the answer and is wrong as often as it is told. For timing, where a must be a dial."""
 
 import numpy as np
-import torch
 
 from specgain.acceptance import Acceptance
 from specgain.lab.loop import Proposal, generate
@@ -49,7 +48,7 @@ class Scripted:
             if w:
                 tokens[row, :w] = self._answer(batch, row)[batch.length[row] : batch.length[row] + w]
         wrong = self.rng.random(tokens.shape) >= np.array(self.acceptance.conditional(n), float)
-        return Proposal(torch.from_numpy((tokens + wrong) % self.vocab), list(wanted))
+        return Proposal(((tokens + wrong) % self.vocab).tolist(), list(wanted))
 
     def _given(self, request):
         if request not in self.answers:
