@@ -366,7 +366,9 @@ def _measured(cost, own_cost, agreements, gamma, run, costs):
         sums = groups.setdefault(r.prompt // rows, np.zeros(4))
         sums += (*plain[r.prompt, r.repeat], *_share(r, rows))
     measured = np.array(list(groups.values()))
-    step, paired = (seconds / tokens for seconds, tokens in (np.sum(list(plain.values()), axis=0), measured[:, :2].sum(0)))
+    step, paired = (
+        seconds / tokens for seconds, tokens in (np.sum(list(plain.values()), axis=0), measured[:, :2].sum(0))
+    )
     measured[:, 0] *= step / paired  # where an arm took fewer prompts, all plain steps of the text say what one costs
     rounds = [list(zip(r.drafted, r.accepted, strict=True)) for r in spec]
     own = np.array([(r.tokens * cost.t_decode, cost.request(own)) for r, own in zip(spec, rounds, strict=True)])
