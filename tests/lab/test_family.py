@@ -36,9 +36,16 @@ def test_every_method_has_its_cells(portrait):
 
 
 def test_without_errors_all_arms_take_the_prompts_of_the_plan(tiny_folder):
-    found = family.family(("weak", "suffix"), PARTS, 16, tiny_folder, judges=range(3), errors=None)
+    found = family.family(("weak", "suffix"), PARTS, 16, tiny_folder, judges=range(3), errors=None, context=10)
+    assert found["context"] == 10 and {cell["context"] for cell in found["cells"]} == {10}
     assert [cell["requests"] for cell in found["cells"]] == 8 * [2] + 2 * [3]
     assert [cell["calibration_requests"] for cell in found["cells"]] == 8 * [1] + 2 * [2]
+
+
+def test_three_times_the_prompts_shrink_the_standard_errors_by_their_root():
+    plan = family.longer(3, PARTS, (0.03, 0.06))
+    assert [counts for *_, counts in plan["parts"]] == [(3, 6, 6), (6, 0, 9)] and plan["parts"][0][:4] == PARTS[0][:4]
+    assert [error**2 * 3 for error in plan["errors"]] == pytest.approx([0.03**2, 0.06**2])
 
 
 def test_memory_counts_what_is_not_shared(portrait):
