@@ -1,6 +1,7 @@
 """The lab without torch, and the committed measurement."""
 
 import json
+import statistics
 import subprocess
 import sys
 
@@ -65,3 +66,23 @@ def test_without_torch_live_gives_the_committed_measurement_and_says_so(record):
 def test_a_missing_measurement_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="round-timing.json is not beside this package"):
         quick.committed(path=tmp_path / "round-timing.json")
+
+
+@pytest.mark.claims("C2.2", "C2.5")
+def test_the_committed_predictions_keep_their_bars():
+    """Listed before the run; medians, worst cases, intervals, and two clear wins and losses among the judged cells."""
+    record = json.loads(quick.COMMITTED.read_text(encoding="utf-8"))
+    plan = json.loads(quick.COMMITTED.with_name("round-timing-plan.json").read_text(encoding="utf-8"))
+    assert record["plan"] == plan
+    listed = [cell for part in (record, *record["more"]) for cell in part["cells"]]
+    planned = [cell for part in (plan, *plan["more"]) for cell in part["cells"]]
+    assert planned == [{name: cell[name] for name in planned[0]} for cell in listed] and len(planned) >= 60
+    judged, found = [cell for cell in listed if not cell["not_judged"]], record["summary_judged"]
+    assert len(judged) == found["cells"] >= 50 and found["covered"] >= 0.9 * len(judged)
+    assert found["cost_error_median_percent"] <= 1 and found["cost_error_worst_percent"] <= 4
+    assert found["residual_median_percent"] <= 2 and found["residual_worst_percent"] <= 8
+    widths = [high - low for low, high in (cell["residual_interval_percent"] for cell in judged)]
+    assert statistics.median(widths) / 2 <= 3
+    wins, losses = (sum(sign * cell["measured_speedup"] > sign * bar for cell in judged) for sign, bar in ((1, 1.3), (-1, 0.95)))
+    assert wins >= 2 and losses >= 2
+    assert all(part["different_output"] == [] for part in (record, *record["more"]))
