@@ -24,7 +24,7 @@ ALONE = {"rows": (1,), "fixed": (0, 1, 2, 3, 4, 6, 8), "requests": 24, "uniform_
          "loads": {"json and func": ("json", "func"), "json and prose": ("json", "prose"), "json": ("json",),
                    "viet": ("viet",)}}  # fmt: skip
 BLOCK = {"draft": "multi", "rows": (4, 8, 16), "fixed": (0, 1, 2, 3, 4, 6, 8), "requests": 48, "uniform_requests": 32,
-         "stagger": 15, "adaptive": ("budget", "budget by head"),
+         "stagger": 15, "first": 64, "adaptive": ("budget", "budget by head"),
          "loads": {"json and prose": ("json", "prose"), "func and prose": ("func", "prose"),
                    "json and func": ("json", "func"), "json": ("json",), "func": ("func",), "viet": ("viet",),
                    "prose": ("prose",)}}  # fmt: skip

@@ -24,6 +24,7 @@ TAPS = (1, 4, 7)  # the layers whose outputs a head may read; the last one is th
 LAYERS = {"eagle": 1, "eagle3": 1, "multi": 0, "block": 2}  # transformer layers of each kind of head
 BLOCK = 8  # tokens that the multi-token heads and the block draft at most
 REST, LONGEST_REST = 8, 64  # steps of one length for all rows, where a choice row by row does not pay
+SHORT = 1  # the greatest such length: the lead of a longer one is foretold less exactly than choosing costs
 
 
 class Tapped(Model):
@@ -182,8 +183,9 @@ class OnePass(Head):
     def _judge(self, survivals, lengths, batch_size):
         """Set how many steps to rest, by the gain margin of `lengths` over the best length for all rows alike.
 
-        That length is the best for the mean survivals of the last steps; 0 is plain decoding. While the margin is below 0
-        on average, the draft rests for `REST` steps, and for twice as many each time, up to `LONGEST_REST`.
+        That length is the best for the mean survivals of the last steps; 0 is plain decoding. While it is at most `SHORT` and
+        the margin is below 0 on average, the draft rests for `REST` steps, and for twice as many each time, up to
+        `LONGEST_REST`.
         """
         now = [fmean(s for s in place if s is not None) for place in zip_longest(*survivals)]
         known = [*self.mean, *now[len(self.mean) :]]  # near the end of their texts the rows have fewer places
@@ -195,7 +197,8 @@ class OnePass(Head):
         equal = batch_size + sum(sum(row[: self.equal]) for row in survivals)
         saved = chosen / equal * t_equal[self.equal] - self._asked(max(lengths), batch_size + sum(lengths))
         self.margin = saved if self.margin is None else 0.9 * self.margin + 0.1 * saved
-        self.rest = self.wait = min(2 * self.wait or REST, LONGEST_REST) if self.margin < 0 else 0
+        rests = self.margin < 0 and self.equal <= SHORT
+        self.rest = self.wait = min(2 * self.wait or REST, LONGEST_REST) if rests else 0
 
     def _asked(self, depth, positions):
         """Seconds of a step in which the draft was asked; one that drafts has the asking in its time already."""

@@ -28,20 +28,22 @@ LOADS = {"json and func": ("json", "func"), "json and prose": ("json", "prose"),
 
 
 def make_plan(weights, draft="weak", rows=(4, 8), fixed=(0, 1, 2, 3, 4, 6), adaptive=ADAPTIVE, loads=LOADS, requests=32,
-              uniform_requests=24, new_tokens=64, cost_rows=4, turn=32, threads=1, stagger=0):  # fmt: skip
+              uniform_requests=24, new_tokens=64, cost_rows=4, turn=32, threads=1, stagger=0,
+              first=0):  # fmt: skip
     """Return what `lengths` will measure: a JSON-ready dict to commit before the run.
 
     Every load is run with each number of `rows`, by `requests` counted requests (`uniform_requests` where all are of one
     kind) and one row's worth of others behind them, so that no counted request sees an emptying batch. The cost comes
     from `cost_rows` · rows calibration prompts per arm. A turn is `turn` tokens per row. With `stagger` the prompts lose up
-    to so many of their first tokens, each another number: as on a server no two rows are in step, whatever the arm.
+    to so many of their first tokens, each another number: as on a server no two rows are in step, whatever the arm. The
+    test prompts begin at number `first`.
     """
     cells = [{"rows": r, "load": load, "arm": arm} for r in rows for load in loads
              for arm in (*(f"γ = {g}" for g in fixed), *adaptive)]  # fmt: skip
     return {"schema": PLAN, "weights": weights, "threads": threads, "draft": draft, "rows": list(rows),
             "fixed": list(fixed), "adaptive": list(adaptive), "loads": {load: list(of) for load, of in loads.items()},
             "requests": requests, "uniform_requests": uniform_requests, "new_tokens": new_tokens,
-            "cost_rows": cost_rows, "turn": turn, "stagger": stagger, "cells": cells}  # fmt: skip
+            "cost_rows": cost_rows, "turn": turn, "stagger": stagger, "first": first, "cells": cells}  # fmt: skip
 
 
 # --- the time of a step --------------------------------------------------------------------------------------------
@@ -173,8 +175,12 @@ def calibrated(plan):
 
 
 def _prompts(pair, which, domains, count, plan):
-    """Return `count` prompts of these kinds of text, in turns; of unequal lengths if the plan says so."""
-    sets, most = [pair.prompts(which)[domain] for domain in domains], plan.get("stagger", 0)
+    """Return `count` prompts of these kinds of text, in turns; of unequal lengths if the plan says so.
+
+    Those of the test begin at number `first` of the plan.
+    """
+    first, most = plan.get("first", 0) if which == "test" else 0, plan.get("stagger", 0)
+    sets = [np.roll(pair.prompts(which)[domain], -first, axis=0) for domain in domains]
     rows = [sets[i % len(sets)][i // len(sets) % len(sets[0])].tolist() for i in range(count)]
     return [row[7 * i % (most + 1) :] for i, row in enumerate(rows)]
 
