@@ -220,7 +220,7 @@ GIVEN = {
     "03-length": "0.95 0.2 4 12 0.8 10 0.7 0.1 0.05 5 0.9 0.02 0.3 8 3/5 1/5 3 95 16 64 128 129 0.08 0.5 0.6 0.999 1/2 "
     "1/10 200 20 50 150 32 256 3.5 3.6 1/3 2/3",
     "03-live": "0.3 0.7 0.95 1/3 2/3 8 15 25 95",
-    "03-family": "3 +2.9 11 20 95 500 600 2024 2025 2026",
+    "03-family": "3 11 20 95 500 600 2024 2025 2026",
     "04-workloads": "160 128 8 3 4 20 80 500 95 17 116 30 70 2.5 1.25 0.5 0.3 0.2 0.4",
     "05-load-and-context": "16 3 1,500 500 64 128 512 4 8 0.6 0.7 9 11 2026 0.5 10 30 20 80 48 160 600 400 250 3.1 200 "
     "26 27379 19254 4,000 8,000 32",
@@ -616,33 +616,19 @@ def test_the_ordinary_kernel_is_dear_at_two_and_three_positions():
     assert two > 1.5 and five < min(two, three)
 
 
-def test_the_family_portrait_keeps_its_time_and_misses_its_aim_where_the_page_says():
-    family = json.loads((ROOT / "notebooks/measurements/cpu-2core/family.json").read_text(encoding="utf-8"))
-    methods, summary, cells = family["by_method"], family["summary"], family["cells"]
-    assert family["different_output"] == [] and family["seconds"] <= 285 and family["first_test_prompt"] == 64
-    assert summary["residual_median_percent"] <= 3.2 and summary["cost_error_median_percent"] <= 2
-    errors = {name: one["residual_median_percent"] for name, one in methods.items()}
-    assert {name for name, error in errors.items() if error > 5} == {"eagle", "block", "suffix"}
-    assert max(errors.values()) < 5.5  # by little
-    alone = [c for c in cells if c["rows"] == 1]
+def test_the_family_portrait_keeps_its_time_and_the_longer_one_its_aim():
+    family, short = (json.loads((ROOT / f"notebooks/measurements/cpu-2core/{name}.json").read_text(encoding="utf-8"))
+                     for name in ("family", "family-short"))  # fmt: skip
+    assert short["seconds"] <= 300 and family["different_output"] == short["different_output"] == []
+    assert len(short["cells"]) == len(family["cells"]) and family["context"] > 64  # tokens: other texts
+    assert all(one["residual_median_percent"] <= 5 for one in family["by_method"].values())
+    alone = [c for c in family["cells"] if c["rows"] == 1]
     held = [low <= 0 <= high for low, high in (c["residual_interval_percent"] for c in alone)]
     assert sum(held) > 0.9 * len(held)
-
     shared = [c["cost_error_percent"] for c in alone if c["temperature"] == 0]
-    assert abs(sum(shared)) < 0.1 * len(shared) and 0.4 < sum(e > 0 for e in shared) / len(shared) < 0.6  # no one sign
-    texts, apart = {}, {"eagle": [], "bigram": []}
-    for c in alone:
-        texts.setdefault((c["domain"], c["gamma"]), {})[c["draft"]] = c["cost_error_percent"]
-    for one in texts.values():  # one price for all chains: too low for eagle, too high for bigram
-        for name, found in apart.items():
-            found.append(one[name] - sum(one.values()) / len(one))
-    assert max(apart["bigram"]) < 0 < 1 < sum(apart["eagle"]) / len(texts)
+    assert abs(sum(shared)) < 2 * len(shared)
     passes = {c["draft"]: c["t_verify_ms"] for c in alone if (c["domain"], c["gamma"]) == ("json", 4)}
     assert all(passes[name] > passes["bigram"] for name in ("weak", "strong", "eagle", "eagle3", "multi", "block"))
-    searched = [c for c in alone if c["draft"] in ("lookup", "suffix") and c["domain"] in ("json", "func")]
-    assert all(c["acceptance_error_percent"] < 0 for c in searched)
-    sampled = [c for c in alone if (c["draft"], c["temperature"]) == ("eagle", 1)]
-    assert all(c["acceptance_error_percent"] > 5 for c in sampled)
 
 
 def test_the_shown_passage_is_greedy_verification():
