@@ -164,7 +164,7 @@ def test_what_the_chapter_says_about_the_committed_measurement():
 
 @pytest.mark.claims("C3.4", "C3.5")
 def test_what_the_chapter_says_about_a_draft_of_one_pass():
-    """The budget by head wins on every mixed load and beats the one by history everywhere; it loses on prose alone."""
+    """The budget by head wins on every mixed load, loses 2 % on one of twelve, and beats the one by history everywhere."""
     path = MEASURED.with_name("lengths-block.json")
     record = json.loads(path.read_text(encoding="utf-8"))
     assert record["plan"] == json.loads(path.with_name("lengths-block-plan.json").read_text(encoding="utf-8"))
@@ -175,7 +175,12 @@ def test_what_the_chapter_says_about_a_draft_of_one_pass():
     assert all(cell["ratio"] > 1 for cell in mixed) and sum(cell["interval"][0] > 1 for cell in mixed) == 7
     assert all(cell["ratio"] > named[cell["rows"], cell["load"], "budget"]["ratio"] for cell in by_head)
     lost = {(cell["rows"], cell["load"]): cell["ratio"] for cell in by_head if cell["ratio"] < 0.98}
-    assert lost.keys() == {(8, "prose"), (16, "prose")} and min(lost.values()) > 0.96  # what is left to do
+    assert lost.keys() == {(4, "viet")} and min(lost.values()) > 0.94  # what is left to do
+    longest = [named[4, "viet", f"γ = {g}"]["ratio"] for g in record["plan"]["fixed"]]
+    assert longest == sorted(longest)  # "every row deserves the longest draft"
+    assert all(0 <= cell["selection_percent"] < 2 for cell in by_head)
     assert record["plan"]["stagger"] > 0  # the rows of every arm are out of step
+    assert record["plan"]["first"] == 64  # other prompts than those on which the rule before was seen to lose
     many = record["cost"][-1]
     assert many["rows"] == 16 and many["unequal_ms"] > 5 * many["per_position_ms"] and many["t_ask_ms"] > 0.5
+    assert 0.05 < many["t_choose_ms"] < many["t_ask_ms"]

@@ -83,6 +83,8 @@ def test_the_committed_predictions_keep_their_bars():
     assert found["residual_median_percent"] <= 2 and found["residual_worst_percent"] <= 8
     widths = [high - low for low, high in (cell["residual_interval_percent"] for cell in judged)]
     assert statistics.median(widths) / 2 <= 3
-    wins, losses = (sum(sign * cell["measured_speedup"] > sign * bar for cell in judged) for sign, bar in ((1, 1.3), (-1, 0.95)))
+    wins, losses = (
+        sum(sign * cell["measured_speedup"] > sign * bar for cell in judged) for sign, bar in ((1, 1.3), (-1, 0.95))
+    )
     assert wins >= 2 and losses >= 2
     assert all(part["different_output"] == [] for part in (record, *record["more"]))
