@@ -71,7 +71,7 @@ class TreeDraft:
     def pass_over(self, tokens, nodes):
         """Return the logits (rows, nodes, vocab) after these nodes of the tree; the cache keeps the text alone."""
         tree, length = (self._depth[nodes], self._sees[nodes][:, nodes]), list(self.cache.length)
-        x, place = self.model.hidden(tokens[:, nodes].to(self.model.device), self.cache, tree=tree)
+        x, place = self.model.hidden(tokens[:, nodes], self.cache, tree=tree)
         self.cache.length = length
         return place.pad(self.model.logits(x))
 
