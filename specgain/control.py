@@ -338,10 +338,10 @@ def best_lengths(survivals, t_step, batch_size=None):
     ranked, depths = places.ravel()[order], np.arange(1, len(places) + 1)[:, None]
     within = (order // count < depths) & (ranked >= 0)  # (depth, place): what a draft so deep may take, best first
     tokens, drafted = within * ranked, within.cumsum(axis=1)
-    tokens[:, 0] += count
+    tokens[:, 0] += batch_size
     rates = (drafted > 0) * tokens.cumsum(axis=1) / t_step(depths, batch_size + drafted)
     depth, last = divmod(int(rates.argmax()), len(ranked))
-    if rates[depth, last] <= count / t_step(0, batch_size):
+    if rates[depth, last] <= batch_size / t_step(0, batch_size):
         return [0] * count
     taken = order[: last + 1][within[depth, : last + 1]]
     return np.bincount(taken % count, minlength=count).tolist()

@@ -180,6 +180,14 @@ def test_an_online_law_finds_a_constant_acceptance(a):
     assert law.survival(3)[2] == pytest.approx(np.prod(law.conditional(3)))
 
 
+def test_requests_without_candidates_count_in_time_and_tokens():
+    def step(depth, positions):
+        return 10 + positions
+
+    assert best_lengths([[0.5]], step) == [1] and best_lengths([[0.5]], step, 16) == [0]
+    assert best_lengths([[0.5]] + [[0.0]] * 15, step) == [0] * 16
+
+
 def test_it_forgets_what_is_long_ago():
     law = OnlineAcceptance(0.5, 2.0, 0.9)
     for _ in range(100):

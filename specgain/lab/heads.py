@@ -6,7 +6,7 @@ are true. `eagle` goes on from its own features, one step a token; `multi` reads
 drafts them side by side in one pass that looks at all entries (DFlash).
 """
 
-from itertools import accumulate, zip_longest
+from itertools import accumulate, islice, zip_longest
 from pathlib import Path
 from statistics import fmean
 
@@ -128,7 +128,17 @@ class EagleHead(Head):
 class OnePass(Head):
     """Heads that draft all tokens at once; at most BLOCK. The rows may share a budget: see `budgeted`."""
 
-    confidence, margin, mean, equal, wait, rest = None, None, [], 0, 0, 0
+    confidence = None
+
+    def reset(self):
+        """Forget what the budget has learnt."""
+        self.margin, self.mean, self.equal, self.wait, self.rest = None, [], 0, 0, 0
+
+    def begin(self, batch, rows):
+        """Read the entries of the new prompts; a new batch begins cold."""
+        if batch is not self.batch:
+            self.reset()
+        super().begin(batch, rows)
 
     def budgeted(self, confidence, t_step, t_ask=0.0, t_choose=0.0):
         """Return a private copy that gives each step's positions to the likeliest candidates of all rows (`best_lengths`).
@@ -160,9 +170,8 @@ class OnePass(Head):
         i, columns = (torch.arange(n) < torch.tensor([wanted[r] for r in rows])[:, None]).nonzero(as_tuple=True)
         x = self._outputs(last, rows, n)[i * n + columns]  # of (rows · n, width), those that are there
         chosen, q = sampling.choose(self.model.logits(x), rng)
-        chosen, tokens = iter(chosen), [[] for _ in wanted]
-        for row in rows:
-            tokens[row] = [next(chosen) for _ in range(wanted[row])]
+        chosen = iter(chosen)
+        tokens = [list(islice(chosen, w)) for w in wanted]
         if q is None:
             return Proposal(tokens, wanted)
         probs = q.new_zeros(n, len(wanted), q.shape[-1]).index_put_((columns, torch.tensor(rows)[i]), q)

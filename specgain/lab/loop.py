@@ -46,7 +46,10 @@ class Draft(Protocol):
         """Get ready for the new requests in `rows` of the `Batch`."""
 
     def propose(self, batch, wanted, sampling, rng):
-        """Return a `Proposal` of at most `wanted[row]` tokens to follow each row's text, fewer if it has no more."""
+        """Return a `Proposal` of at most `wanted[row]` tokens to follow each row's text, fewer if it has no more.
+
+        `rng` is an iterator of random numbers in [0, 1), see `specgain.lab.sampling.uniform`.
+        """
 
 
 @dataclass(frozen=True)

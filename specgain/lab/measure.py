@@ -346,7 +346,7 @@ def measure_acceptance(pair, prompts=64, domains=DOMAINS, drafts=None, new_token
 
 @torch.inference_mode()
 def continuations(model, prompts, new_tokens, sampling, seed=0, batch=16):
-    """Return the continuation (prompts, new_tokens) of token ids (prompts, tokens), 16 rows at a time."""
+    """Return the continuation (prompts, new_tokens) of token ids (prompts, tokens), `batch` rows at a time."""
     parts, rng = [], uniform(seed)
     for rows in prompts.split(batch):
         cache, step, columns = Cache(model, len(rows), rows.shape[1] + new_tokens), rows, []

@@ -176,8 +176,6 @@ def test_what_the_chapter_says_about_a_draft_of_one_pass():
     assert all(cell["ratio"] > named[cell["rows"], cell["load"], "budget"]["ratio"] for cell in by_head)
     lost = {(cell["rows"], cell["load"]): cell["ratio"] for cell in by_head if cell["ratio"] < 0.98}
     assert lost.keys() == {(4, "viet")} and min(lost.values()) > 0.94  # what is left to do
-    longest = [named[4, "viet", f"γ = {g}"]["ratio"] for g in record["plan"]["fixed"]]
-    assert longest == sorted(longest)  # "every row deserves the longest draft"
     assert all(0 <= cell["selection_percent"] < 2 for cell in by_head)
     assert record["plan"]["stagger"] > 0  # the rows of every arm are out of step
     assert record["plan"]["first"] == 64  # other prompts than those on which the rule before was seen to lose

@@ -231,6 +231,16 @@ def test_row_by_row_on_the_host_says_what_the_tensors_say(monkeypatch, dtype, sa
     assert kept == {0, 1, 2, 3, 4}
 
 
+def test_a_draft_of_another_type_than_the_target_is_judged():
+    p, q = (torch.full((n, 4), 0.25, dtype=dtype) for n, dtype in ((2, torch.float32), (1, torch.bfloat16)))
+    assert verify_sampled(p, [[3]], [1], [q], uniform(0))[0] == [1]
+
+
+def test_a_seed_below_0_is_refused():
+    with pytest.raises(ValueError, match="seed = -1"):
+        uniform(-1)
+
+
 def test_with_a_sharp_target_both_rules_judge_alike():
     """Temperature 0 as a distribution: all mass of the target on one token, whatever the draft; nothing is lost."""
     generator = torch.Generator().manual_seed(2)
