@@ -4,7 +4,7 @@
     git add notebooks && git commit -m "Plan of the round-timing measurement"
     python tools/measure_round_timing.py run
 
-`run` takes about 50 minutes; let the machine be idle. It writes round-timing.json beside the plan. The first part
+`run` takes about an hour; let the machine be idle. It writes round-timing.json beside the plan. The first part
 of the plan is one request at a time, greedy; `more` are sampled text, longer prompts and batches.
 """
 

@@ -97,7 +97,7 @@ class EagleHead(Head):
 
     def _read(self, batch, feed):
         self.cache.length = list(self.true)  # what it drafted from its own features gives way to the true ones
-        shape = torch.zeros(len(feed), max(feed), dtype=torch.long, device=self.model.device)
+        shape = torch.zeros(len(feed), max(feed), dtype=torch.long)
         x, _ = self.model.hidden(
             shape, self.cache, feed, inputs=lambda place: self._entries(batch, place.rows, place.slots)
         )
@@ -252,7 +252,7 @@ class BlockHead(OnePass):
         return x
 
     def _outputs(self, last, rows, n):
-        shape = torch.zeros(len(self.true), n, dtype=torch.long, device=self.model.device)
+        shape = torch.zeros(len(self.true), n, dtype=torch.long)
         x = (last[:, None] + self.extra["places"][:n]).flatten(0, 1)
         whole = spread(x.view(len(rows), n, -1), rows, len(self.true)).flatten(0, 1)
         square = (torch.arange(n), torch.ones(n, n, dtype=torch.bool))  # every place sees every other

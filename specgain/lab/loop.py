@@ -90,7 +90,7 @@ class Batch:
     def __init__(self, rows, capacity, max_tokens):
         self.text = np.zeros((rows, capacity), np.int64)
         self.tokens = torch.from_numpy(self.text)  # the same memory
-        self.columns = self.tokens.split(1, dim=1)
+        self.columns = self.tokens.split(1, dim=1) if rows == 1 else ()  # a row alone is fed views, made once
         self.length, self.room, self.request = [1] * rows, [0] * rows, [None] * rows
         self.max_tokens, self.ends = max_tokens, {}
 

@@ -104,8 +104,13 @@ def draw(weights, rng):
     if on_host(weights):
         return [pick(sums, next(rng)) for sums in weights.cumsum(dim=-1).numpy()]
     sums = weights.cumsum(dim=-1, dtype=torch.float64)
-    numbers = torch.tensor([[next(rng)] for _ in weights], dtype=torch.float64, device=sums.device)
-    return torch.searchsorted(sums, numbers * sums[:, -1:], right=True)[:, 0].tolist()
+    points = _numbers(rng, len(sums), sums.device) * sums[:, -1:]
+    return torch.searchsorted(sums, points, right=True)[:, 0].tolist()
+
+
+def _numbers(rng, rows, device):
+    """Return one random number per row, (rows, 1), on the device."""
+    return torch.tensor([[next(rng)] for _ in range(rows)], dtype=torch.float64, device=device)
 
 
 def pick(sums, number):
@@ -148,8 +153,7 @@ def verify_sampled(probs, guesses, widths, draft_probs, rng, verification="token
     listed, (guesses, draft_probs) = guesses, stacked(guesses, widths, draft_probs, device)
     survival, carried = judge(probs, guesses, widths, draft_probs, verification)
     widths = torch.as_tensor(widths, device=device)[:, None]
-    numbers = torch.tensor([[next(rng)] for _ in range(rows)], dtype=torch.float64, device=device)
-    accepted = (numbers < survival).sum(dim=1, keepdim=True)
+    accepted = (_numbers(rng, rows, device) < survival).sum(dim=1, keepdim=True)
     p = probs[(places(widths[:, 0], 1) + accepted)[:, 0].clamp_(max=len(probs) - 1)]
     rest, rejected, at = p * carried.gather(1, accepted), accepted < widths, accepted.clamp(max=n - 1)
     if draft_probs is None:

@@ -1,9 +1,10 @@
 """What OpenVINO GenAI's speculative samples print (continuous batching): the block that begins with MAIN MODEL.
 
-Layout: `text_generation/speculative_decoding_lm` in samples/cpp and samples/python of openvinotoolkit/openvino.genai at
-da1db86; what the numbers count: `perf_metrics.cpp` and `continuous_batching/fast_draft_strategy.cpp` in
-`src/cpp/src/speculative_decoding`. The iterations hold the prompt's pass; the accepted tokens are those delivered beyond one a round, after that pass. The times
-printed are of the main model's passes alone, the prompt's among them, so they are no time of a round.
+Layout: `text_generation/speculative_decoding_lm` in samples/cpp and samples/python of openvinotoolkit/openvino.genai
+at da1db86; what the numbers count: `perf_metrics.cpp` and `continuous_batching/fast_draft_strategy.cpp` in
+`src/cpp/src/speculative_decoding`. The iterations hold the prompt's pass; the accepted tokens are those delivered
+beyond one a round, after that pass. The times printed are of the main model's passes alone, the prompt's among them,
+so they are no time of a round.
 """
 
 import re
