@@ -186,6 +186,7 @@ def test_requests_without_candidates_count_in_time_and_tokens():
 
     assert best_lengths([[0.5]], step) == [1] and best_lengths([[0.5]], step, 16) == [0]
     assert best_lengths([[0.5]] + [[0.0]] * 15, step) == [0] * 16
+    assert best_lengths([[0.9]], step, 16) == [1] and best_lengths([[0.9]] + [[0.0]] * 15, step)[0] == 1
 
 
 def test_it_forgets_what_is_long_ago():
