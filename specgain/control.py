@@ -14,7 +14,7 @@ it decides about, so the output keeps the target's law.
 import math
 from bisect import bisect_right
 from heapq import heapify, heapreplace
-from itertools import accumulate, zip_longest
+from itertools import accumulate
 from operator import mul
 
 from specgain import _checks
@@ -321,30 +321,53 @@ def best_lengths(survivals, t_step, batch_size=None):
 
     `survivals[r]` are the estimates s_1 ≥ s_2 ≥ … of request r, made *before* the step drafts; `t_step` as in `Budget`.
     For every depth and number of positions the best choice is the largest survivals (P21), and all of them are tried,
-    so this is the optimum for any cost that does not fall with depth, convex or not.  All are tried at once: `t_step`
-    gets NumPy arrays of depths above 0 and positions.  `batch_size` counts all requests of the step, each of which takes
-    one position (default: those in `survivals`).
+    so this is the optimum for any cost that does not fall with depth, convex or not.  `batch_size` counts all requests of
+    the step, each of which takes one position (default: those in `survivals`).
     """
     import numpy as np
 
     for r, row in enumerate(survivals):
         if any(not 0 <= now <= before for before, now in zip([1, *row], row, strict=False)):
             raise ValueError(f"survivals[{r}] = {row} must fall from at most 1 to at least 0; give s_1, s_2, …")
-    count, batch_size = len(survivals), max(len(survivals), batch_size or 0)
-    places = np.array(list(zip_longest(*survivals, fillvalue=-1.0)), float)  # (depth − 1, request); -1: no such place
-    if not places.size:
+    count, depth = len(survivals), max(map(len, survivals), default=0)
+    if not depth:
         return [0] * count
-    order = np.argsort(-places, axis=None, kind="stable")  # the largest survivals first, parents before children
-    ranked, depths = places.ravel()[order], np.arange(1, len(places) + 1)[:, None]
-    within = (order // count < depths) & (ranked >= 0)  # (depth, place): what a draft so deep may take, best first
-    tokens, drafted = within * ranked, within.cumsum(axis=1)
-    tokens[:, 0] += batch_size
-    rates = (drafted > 0) * tokens.cumsum(axis=1) / t_step(depths, batch_size + drafted)
-    depth, last = divmod(int(rates.argmax()), len(ranked))
-    if rates[depth, last] <= batch_size / t_step(0, batch_size):
-        return [0] * count
-    taken = order[: last + 1][within[depth, : last + 1]]
-    return np.bincount(taken % count, minlength=count).tolist()
+    places = np.array([[*row, *[-math.inf] * (depth - len(row))] for row in survivals])
+    return StepTimes(t_step, count, depth, max(count, batch_size or 0)).best(places)[0]
+
+
+class StepTimes:
+    """The times of a step in which `count` of `batch_size` requests get up to `depth` candidates each, for many choices.
+
+    `t_step` as in `Budget`; it gets all depths above 0 and all numbers of positions at once, as NumPy arrays.
+    """
+
+    def __init__(self, t_step, count, depth, batch_size):
+        import numpy as np
+
+        depths, drafted = np.arange(1, depth + 1)[:, None], np.arange(1, count * depth + 1)
+        self.batch_size, self.plain = batch_size, t_step(0, batch_size)
+        self.drafting = t_step(depths, batch_size + drafted)  # (depth, candidates − 1)
+        self.beyond = np.where(np.arange(depth) < depths, 0.0, -math.inf)[:, None]  # what a draft so deep does not have
+
+    def best(self, places):
+        """Return (the lengths, the expected tokens, the seconds) of the step with the most tokens per second.
+
+        `places` (count, depth) are the survivals of each request, −inf where it has no such place.
+        """
+        import numpy as np
+
+        ranked = (places + self.beyond).reshape(len(self.beyond), -1)
+        ranked.sort()
+        tokens = ranked[:, ::-1].cumsum(axis=1) + self.batch_size  # for each depth the largest survivals first
+        rates = tokens / self.drafting
+        depth, last = divmod(int(rates.argmax()), tokens.shape[1])
+        rate = rates.item(depth, last)
+        if rate <= self.batch_size / self.plain:
+            return [0] * len(places), self.batch_size, self.plain
+        order = np.argsort(-places[:, : depth + 1].T, axis=None, kind="stable")  # among equals parents before children
+        lengths = np.bincount(order[: last + 1] % len(places), minlength=len(places))
+        return lengths.tolist(), tokens.item(depth, last), tokens.item(depth, last) / rate
 
 
 def cut_lengths(survivals, t_verify, batch_size=None):

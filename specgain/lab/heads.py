@@ -6,14 +6,14 @@ are true. `eagle` goes on from its own features, one step a token; `multi` reads
 drafts them side by side in one pass that looks at all entries (DFlash).
 """
 
-from itertools import accumulate, islice, zip_longest
+from itertools import accumulate, islice
 from pathlib import Path
-from statistics import fmean
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
-from specgain.control import best_lengths
+from specgain.control import StepTimes
 from specgain.lab.loop import Proposal, private, spread
 from specgain.lab.model import Cache, Config, Model, WeightsError, ends
 from specgain.lab.pair import WEIGHTS, sha256
@@ -24,7 +24,7 @@ TAPS = (1, 4, 7)  # the layers whose outputs a head may read; the last one is th
 LAYERS = {"eagle": 1, "eagle3": 1, "multi": 0, "block": 2}  # transformer layers of each kind of head
 BLOCK = 8  # tokens that the multi-token heads and the block draft at most
 REST, LONGEST_REST = 8, 64  # steps of one length for all rows, where a choice row by row does not pay
-SHORT = 1  # the greatest such length: the lead of a longer one is foretold less exactly than choosing costs
+SLACK = 0.01  # of a step's time that a choice may seem to lose: what is foretold is no more exact than that
 
 
 class Tapped(Model):
@@ -132,7 +132,7 @@ class OnePass(Head):
 
     def reset(self):
         """Forget what the budget has learnt."""
-        self.margin, self.mean, self.equal, self.wait, self.rest = None, [], 0, 0, 0
+        self.margin, self.mean, self.equal, self.wait, self.rest, self.times = None, [], 0, 0, 0, {}
 
     def begin(self, batch, rows):
         """Read the entries of the new prompts; a new batch begins cold."""
@@ -147,7 +147,7 @@ class OnePass(Head):
         `t_step(depth, positions)` is the time of a step in seconds, `depth` the longest row's candidates. The loop's γ is
         then the most that a row may get. All is decided before a candidate is drawn, so the output keeps its law.
         Asking takes `t_ask` seconds, even if no candidate is worth its place, and foretelling and choosing `t_choose`.
-        While that gains less than it costs (see `_judge`), the draft rests from it: it gives all rows one length.
+        While that loses more than it gains (see `_judge`), the draft rests from it: it gives all rows one length.
         """
         own = private(self)
         own.confidence, own.t_step, own.t_ask, own.t_choose = confidence, t_step, t_ask, t_choose
@@ -161,11 +161,11 @@ class OnePass(Head):
             self.rest, wanted = self.rest - 1, [min(w, self.equal) for w in wanted]
         if not any(wanted):
             return Proposal([[]] * len(wanted), wanted)
-        last = self._known(batch, wanted)
+        last, rows = self._known(batch, wanted), [r for r, w in enumerate(wanted) if w]
         if self.confidence is not None and not resting:
-            last, wanted = self.share(last, wanted, len(batch.active), sampling.greedy)
-        n, rows = max(wanted), [r for r, w in enumerate(wanted) if w]
-        if not rows:
+            wanted = self.share(last, wanted, len(batch.active), sampling.greedy)
+        n = max(wanted)
+        if not n:
             return Proposal([[]] * len(wanted), wanted)
         i, columns = (torch.arange(n) < torch.tensor([wanted[r] for r in rows])[:, None]).nonzero(as_tuple=True)
         x = self._outputs(last, rows, n)[i * n + columns]  # of (rows · n, width), those that are there
@@ -178,41 +178,45 @@ class OnePass(Head):
         return Proposal(tokens, wanted, probs.unbind())
 
     def share(self, last, wanted, batch_size, greedy):
-        """Return (the entries of the rows that draft, the candidates that each row gets of the budget)."""
-        rows = [r for r, w in enumerate(wanted) if w]
-        foretold = self.confidence(last, greedy).tolist()
-        survivals = [row[: wanted[r]] for r, row in zip(rows, foretold, strict=True)]
-        lengths = best_lengths(survivals, self._asked, batch_size)
-        self._judge(survivals, lengths, batch_size)
+        """Return the candidates that each row gets of the budget, after the entries of those that want any."""
+        rows, n = [r for r, w in enumerate(wanted) if w], max(wanted)
+        places = self.confidence(last, greedy)[:, :n].cpu().numpy()
+        if any(wanted[r] < n for r in rows):  # near the end of its text a row has fewer places
+            places = np.where(np.arange(n) < np.array([[wanted[r]] for r in rows]), places, -np.inf)
+        shape = len(rows), n, batch_size
+        if shape not in self.times:
+            t_equal = [self.t_step(g, batch_size * (g + 1)) for g in range(BLOCK + 1)]
+            self.times[shape] = StepTimes(self._asked, *shape), t_equal
+        times, t_equal = self.times[shape]
+        lengths, tokens, seconds = times.best(places)
+        self._judge(places, batch_size, t_equal, tokens, seconds)
         widths = [0] * len(wanted)
         for r, length in zip(rows, lengths, strict=True):
             widths[r] = length
-        return last[[i for i, length in enumerate(lengths) if length]], widths
+        return widths
 
-    def _judge(self, survivals, lengths, batch_size):
-        """Set how many steps to rest, by the gain margin of `lengths` over the best length for all rows alike.
+    def _judge(self, places, batch_size, t_equal, tokens, seconds):
+        """Set how many steps to rest, by the gain margin of a choice over the best length for all rows alike.
 
-        That length is the best for the mean survivals of the last steps; 0 is plain decoding. While it is at most `SHORT` and
-        the margin is below 0 on average, the draft rests for `REST` steps, and for twice as many each time, up to
-        `LONGEST_REST`.
+        The choice promises `tokens` in `seconds`, and `t_equal[g]` is the time of a step with g candidates for every row. The
+        length is the best for the mean survivals of the last steps; 0 is plain decoding. While the margin is on average below −`SLACK` of that length's step, the draft rests for `REST` steps, and
+        for twice as many each time, up to `LONGEST_REST`.
         """
-        now = [fmean(s for s in place if s is not None) for place in zip_longest(*survivals)]
-        known = [*self.mean, *now[len(self.mean) :]]  # near the end of their texts the rows have fewer places
+        there = places >= 0
+        now = (np.where(there, places, 0).sum(axis=0) / there.sum(axis=0)).tolist()
+        known = [*self.mean, *now[len(self.mean) :]]
         self.mean = [0.9 * before + 0.1 * s for before, s in zip(known, [*now, *known[len(now) :]], strict=True)]
-        t_equal = [self.t_step(g, batch_size * (g + 1)) for g in range(len(self.mean) + 1)]
-        rates = [tokens / t for tokens, t in zip(accumulate(self.mean, initial=1.0), t_equal, strict=True)]
-        self.equal = rates.index(max(rates))
-        chosen = batch_size + sum(sum(row[:length]) for row, length in zip(survivals, lengths, strict=True))
-        equal = batch_size + sum(sum(row[: self.equal]) for row in survivals)
-        saved = chosen / equal * t_equal[self.equal] - self._asked(max(lengths), batch_size + sum(lengths))
+        rates = [one / t for one, t in zip(accumulate(self.mean, initial=1.0), t_equal, strict=False)]
+        self.equal = g = rates.index(max(rates))
+        equal = batch_size + float(places[:, :g][there[:, :g]].sum())
+        saved = tokens / equal * t_equal[g] - seconds
         self.margin = saved if self.margin is None else 0.9 * self.margin + 0.1 * saved
-        rests = self.margin < 0 and self.equal <= SHORT
+        rests = self.margin < -SLACK * t_equal[g]
         self.rest = self.wait = min(2 * self.wait or REST, LONGEST_REST) if rests else 0
 
     def _asked(self, depth, positions):
         """Seconds of a step in which the draft was asked; one that drafts has the asking in its time already."""
-        nothing = isinstance(depth, int) and not depth
-        return self.t_step(depth, positions) + self.t_choose + (self.t_ask if nothing else 0)
+        return self.t_step(depth, positions) + self.t_choose + (0 if np.any(depth) else self.t_ask)
 
 
 class MultiHead(OnePass):

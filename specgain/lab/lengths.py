@@ -29,21 +29,22 @@ LOADS = {"json and func": ("json", "func"), "json and prose": ("json", "prose"),
 
 def make_plan(weights, draft="weak", rows=(4, 8), fixed=(0, 1, 2, 3, 4, 6), adaptive=ADAPTIVE, loads=LOADS, requests=32,
               uniform_requests=24, new_tokens=64, cost_rows=4, turn=32, threads=1, stagger=0,
-              first=0):  # fmt: skip
+              first=0, repeats=1):  # fmt: skip
     """Return what `lengths` will measure: a JSON-ready dict to commit before the run.
 
     Every load is run with each number of `rows`, by `requests` counted requests (`uniform_requests` where all are of one
     kind) and one row's worth of others behind them, so that no counted request sees an emptying batch. The cost comes
     from `cost_rows` · rows calibration prompts per arm. A turn is `turn` tokens per row. With `stagger` the prompts lose up
     to so many of their first tokens, each another number: as on a server no two rows are in step, whatever the arm. The
-    test prompts begin at number `first`.
+    test prompts begin at number `first`. All is decoded `repeats` times, by fresh loops that take turns in another
+    order: the speeds of two loops that do the very same differ by up to 2 %.
     """
     cells = [{"rows": r, "load": load, "arm": arm} for r in rows for load in loads
              for arm in (*(f"γ = {g}" for g in fixed), *adaptive)]  # fmt: skip
     return {"schema": PLAN, "weights": weights, "threads": threads, "draft": draft, "rows": list(rows),
             "fixed": list(fixed), "adaptive": list(adaptive), "loads": {load: list(of) for load, of in loads.items()},
             "requests": requests, "uniform_requests": uniform_requests, "new_tokens": new_tokens,
-            "cost_rows": cost_rows, "turn": turn, "stagger": stagger, "first": first, "cells": cells}  # fmt: skip
+            "cost_rows": cost_rows, "turn": turn, "stagger": stagger, "first": first, "repeats": repeats, "cells": cells}  # fmt: skip
 
 
 # --- the time of a step --------------------------------------------------------------------------------------------
@@ -72,7 +73,7 @@ class StepCost:
 
         Of arrays too, if no depth in them is 0.
         """
-        if isinstance(depth, int) and not depth:
+        if not np.any(depth):
             return self.plain
         unequal = self.unequal * (positions != self.rows * (depth + 1))
         return self.base + depth * self.per_pass + positions * self.per_position + unequal
@@ -201,7 +202,7 @@ def lengths(plan, pair=None, progress=None):
     """Return the measurement of a plan, JSON-ready: one cell per (rows, load, arm), the costs, and a summary.
 
     A cell's `ratio` is its tokens per second over those of the best fixed length of the load, which is known only
-    afterwards; `interval` is its 95 % bootstrap interval over requests, each kind of text apart.
+    afterwards; `interval` is its 95 % bootstrap interval over repeats and requests, each kind of text apart.
     """
     pair = load_pair([plan["draft"]]) if pair is None else pair
     if plan.get("schema") != PLAN or plan["weights"] != pair.weights_hash:
@@ -241,17 +242,22 @@ def _measure_load(pair, plan, cost, load):
     """Return (cells, greedy outputs that differ from plain decoding) of one load."""
     domains, rows = plan["loads"][load], cost.rows
     requests = plan["requests"] if len(domains) > 1 else plan["uniform_requests"]
-    prompts, arms = _prompts(pair, "test", domains, requests + rows, plan), make_arms(pair, plan, cost)
-    runs = dict(zip(arms, _in_turns(pair, prompts, arms.values(), plan, rows), strict=True))
-    plain = [o.tokens for o in next(iter(runs.values())).outputs]
+    prompts, runs = _prompts(pair, "test", domains, requests + rows, plan), {}
+    repeats = plan.get("repeats", 1)
+    for repeat in range(repeats):
+        arms = make_arms(pair, plan, cost)
+        order = np.roll(list(arms), repeat * len(arms) // repeats).tolist()
+        for arm, run in zip(order, _in_turns(pair, prompts, [arms[arm] for arm in order], plan, rows), strict=True):
+            runs.setdefault(arm, []).append(run)
+    plain = [o.tokens for o in runs["γ = 0"][0].outputs]
     different = [{"rows": rows, "load": load, "arm": arm, "request": i}
                  | first_difference(pair.target, prompts[i], plain[i], output.tokens)
-                 for arm, run in runs.items() for i, output in enumerate(run.outputs) if output.tokens != plain[i]]  # fmt: skip
-    totals = {arm: shares(run, rows, requests) for arm, run in runs.items()}
+                 for arm, own in runs.items() for run in own
+                 for i, output in enumerate(run.outputs) if output.tokens != plain[i]]  # fmt: skip
+    totals = {arm: np.stack([shares(run, rows, requests) for run in runs[arm]]) for arm in make_arms(pair, plan, cost)}
     head = {"rows": rows, "load": load, "mixed": len(domains) > 1}
-    return [
-        head | cell | _rounds(runs[cell["arm"]], rows) for cell in compare(totals, plan["fixed"], len(domains))
-    ], different
+    rounds = {arm: _rounds([r for run in own for r in run.rounds], rows) for arm, own in runs.items()}
+    return [head | cell | rounds[cell["arm"]] for cell in compare(totals, plan["fixed"], len(domains))], different
 
 
 def shares(run, rows, requests):
@@ -266,13 +272,13 @@ def shares(run, rows, requests):
 
 
 def compare(totals, fixed, kinds=1):
-    """Return a cell per arm of `totals` {arm: (requests, 2) tokens and seconds}, held against the best fixed length.
+    """Return a cell per arm of `totals` {arm: (repeats, requests, 2) tokens and seconds}, held against the best fixed length.
 
     `kinds` kinds of requests take turns; the bootstrap draws from each apart, as their shares belong to the load. The
     best length is chosen on these very requests, which flatters it: the best one of a resample is faster there by
     `selection_percent` on average than the one chosen.
     """
-    rate = {arm: float(own[:, 0].sum() / own[:, 1].sum()) for arm, own in totals.items()}
+    rate = {arm: float(own[..., 0].sum() / own[..., 1].sum()) for arm, own in totals.items()}
     lengths = [f"γ = {g}" for g in fixed]
     best = max(lengths, key=rate.get)
     others = [_ratios(totals[arm], totals[best], kinds) for arm in lengths]
@@ -282,14 +288,27 @@ def compare(totals, fixed, kinds=1):
         ratios = _ratios(own, totals[best], kinds)
         cells.append({"arm": arm, "adaptive": not arm.startswith("γ"), "tokens_per_s": rate[arm], "best_fixed": best,
                       "ratio": rate[arm] / rate[best], "interval": gain.interval(ratios),
+                      "ratio_by_repeat": (_rates(own) / _rates(totals[best])).tolist(),
                       "regret_percent": 100 * (rate[best] / rate[arm] - 1), "selection_percent": selection})  # fmt: skip
     return cells
 
 
 def _ratios(own, best, kinds):
-    """Return bootstrap values (resamples,) of the rate of `own` over that of `best`, the same resamples for all arms."""
-    both = np.hstack([own, best])
-    return gain.bootstrap([both[kind::kinds] for kind in range(kinds)], _ratio)
+    """Return bootstrap values (resamples,) of the rate of `own` over that of `best`, the same resamples for all arms.
+
+    Repeats are drawn first, then requests.
+    """
+    both, rng, found = np.concatenate([own, best], axis=2), np.random.default_rng(0), []
+    for seed, drawn in enumerate(rng.integers(len(both), size=(40, len(both)))):
+        summed = both[drawn].sum(axis=0)
+        found.append(gain.bootstrap([summed[kind::kinds] for kind in range(kinds)], _ratio, 50, seed))
+    return np.concatenate(found)
+
+
+def _rates(own):
+    """Return the tokens per second (repeats,) of each repeat."""
+    tokens, seconds = own.sum(axis=1).T
+    return tokens / seconds
 
 
 def _ratio(*sums):
@@ -298,9 +317,9 @@ def _ratio(*sums):
     return tokens / seconds / (others / their_seconds)
 
 
-def _rounds(run, rows):
-    """Return what the full passes of a run were like: candidates and tokens per request and round, T_round in ms."""
-    full = [r for r in run.rounds if len(r.requests) == rows]
+def _rounds(rounds, rows):
+    """Return what full passes were like: candidates and tokens per request and round, T_round in ms."""
+    full = [r for r in rounds if len(r.requests) == rows]
     count = len(full) * rows
     return {"drafted_per_round": sum(sum(r.drafted) for r in full) / count,
             "committed_length": sum(sum(r.committed) for r in full) / count,

@@ -4,7 +4,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from specgain.control import best_lengths
 from specgain.lab import heads
 from specgain.lab.heads import BLOCK, KINDS, LAYERS, LONGEST_REST, REST, Head, Tapped, load_head
 from specgain.lab.loop import generate, private
@@ -125,17 +124,17 @@ def test_rows_alike_get_one_length_without_a_choice(target_weights, alike):
 
 
 def test_another_load_ends_the_rest_at_once(target_weights):
-    """Texts alike get one length; hard ones rest long, and when they change, the very next asking sees it."""
+    """Rows alike get one length, long or 0, and rest long; when they differ, the very next asking sees it."""
     target = Tapped(Model(CONFIG, target_weights, torch.float64))
     head = KINDS["multi"]("multi", head_weights("multi", 5, target_weights), target)
-    hard, easy = ([[a**k for k in range(1, 5)]] * 4 for a in (0.2, 0.9))
-    for before, after, length in ((hard, easy, 0), (easy, hard, 4)):
-        shared = head.budgeted(None, lambda depth, positions: 10 + positions, t_choose=0.1)
-        for survivals in [before] * 6:
-            shared._judge(survivals, best_lengths(survivals, shared._asked), 4)
-        assert shared.margin < 0 and (shared.equal, shared.rest) == (length, LONGEST_REST if length == 0 else 0)
-        shared._judge(after, best_lengths(after, shared._asked), 4)
-        assert shared.rest == 0
+    hard, easy = (torch.tensor([[a**k for k in range(1, 5)]] * 4) for a in (0.2, 0.9))
+    mixed = torch.cat((hard[:2], easy[:2]))
+    for before, length in ((hard, 0), (easy, 4)):
+        shared = head.budgeted(lambda x, greedy: x, lambda depth, positions: 10 + positions, t_choose=0.4)
+        for _ in range(6):
+            assert set(shared.share(before, [4] * 4, 4, True)) == {length}
+        assert shared.margin < 0 and (shared.equal, shared.rest) == (length, LONGEST_REST)
+        assert len(set(shared.share(mixed, [4] * 4, 4, True))) == 2 and shared.rest == 0
         again = private(shared)
         assert again.margin is None and (again.rest, again.mean) == (0, [])
 
