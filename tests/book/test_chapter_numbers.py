@@ -297,6 +297,7 @@ COMPUTED = {
         "354": "run('ngram3_chat_c4')['rounds_without_draft']",
         "370": "run('ngram3_chat_c4')['spec_side']['request_rounds']",
         "0.65": "(0.4 + 0.9) / 2",
+        "2.451": "2 / (1 / committed_length_constant(0.4, 5) + 1 / committed_length_constant(0.9, 5))",
         "2.642": "committed_length_constant(0.65, 5)",
         "3.173": "(committed_length_constant(0.4, 5) + committed_length_constant(0.9, 5)) / 2",
         "1/3": "(1 / 4) / (1 / 4 + 1 / 2)",
