@@ -49,9 +49,8 @@ class SurvivalHead:
 
 def signs(x, logits):
     """Return what a head reads (rows, width + 2): the output at unit scale, the log of the top probability, the lead."""
-    top = logits.topk(2, dim=-1).values
-    sure = top[:, 0] - logits.logsumexp(dim=-1)
-    return torch.cat((F.rms_norm(x, (x.shape[-1],)), sure[:, None], top[:, :1] - top[:, 1:]), dim=1)
+    top = logits.softmax(dim=-1).topk(2, dim=-1).values.clamp(min=torch.finfo(logits.dtype).tiny).log()
+    return torch.cat((F.rms_norm(x, (x.shape[-1],)), top[:, :1], top[:, :1] - top[:, 1:]), dim=1)
 
 
 def log_odds(weights, seen):

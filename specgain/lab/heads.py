@@ -7,6 +7,7 @@ drafts them side by side in one pass that looks at all entries (DFlash).
 """
 
 from itertools import accumulate, islice
+from numbers import Integral
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,6 @@ TAPS = (1, 4, 7)  # the layers whose outputs a head may read; the last one is th
 LAYERS = {"eagle": 1, "eagle3": 1, "multi": 0, "block": 2}  # transformer layers of each kind of head
 BLOCK = 8  # tokens that the multi-token heads and the block draft at most
 REST, LONGEST_REST = 8, 64  # steps of one length for all rows, where a choice row by row does not pay
-SLACK = 0.01  # of a step's time that a choice may seem to lose: what is foretold is no more exact than that
 
 
 class Tapped(Model):
@@ -132,7 +132,8 @@ class OnePass(Head):
 
     def reset(self):
         """Forget what the budget has learnt."""
-        self.margin, self.mean, self.equal, self.wait, self.rest, self.times = None, [], 0, 0, 0, {}
+        self.margin, self.mean, self.equal, self.times = None, [], 0, {}
+        self.choices, self.wait, self.rest = 0, 0, 0
 
     def begin(self, batch, rows):
         """Read the entries of the new prompts; a new batch begins cold."""
@@ -199,8 +200,9 @@ class OnePass(Head):
         """Set how many steps to rest, by the gain margin of a choice over the best length for all rows alike.
 
         The choice promises `tokens` in `seconds`, and `t_equal[g]` is the time of a step with g candidates for every row. The
-        length is the best for the mean survivals of the last steps; 0 is plain decoding. While the margin is on average below −`SLACK` of that length's step, the draft rests for `REST` steps, and
-        for twice as many each time, up to `LONGEST_REST`.
+        length is the best for the mean survivals of the last steps; 0 is plain decoding. While the margin is below 0 on
+        average, over `REST` choices at least, the draft rests for `REST` steps, and for twice as many each time, up to
+        `LONGEST_REST`.
         """
         there = places >= 0
         now = (np.where(there, places, 0).sum(axis=0) / there.sum(axis=0)).tolist()
@@ -211,12 +213,14 @@ class OnePass(Head):
         equal = batch_size + float(places[:, :g][there[:, :g]].sum())
         saved = tokens / equal * t_equal[g] - seconds
         self.margin = saved if self.margin is None else 0.9 * self.margin + 0.1 * saved
-        rests = self.margin < -SLACK * t_equal[g]
+        self.choices += 1
+        rests = self.choices >= REST and self.margin < 0
         self.rest = self.wait = min(2 * self.wait or REST, LONGEST_REST) if rests else 0
 
     def _asked(self, depth, positions):
         """Seconds of a step in which the draft was asked; one that drafts has the asking in its time already."""
-        return self.t_step(depth, positions) + self.t_choose + (0 if np.any(depth) else self.t_ask)
+        nothing = isinstance(depth, Integral) and depth == 0
+        return self.t_step(depth, positions) + self.t_choose + (self.t_ask if nothing else 0)
 
 
 class MultiHead(OnePass):

@@ -6,6 +6,7 @@ arms start cold on every load and learn while they serve.
 """
 
 from dataclasses import asdict, dataclass, replace
+from numbers import Integral
 from time import perf_counter
 
 import numpy as np
@@ -16,7 +17,7 @@ from specgain.control import Budget, Controller, Fixed, MovingAverage, StepRule,
 from specgain.lab.confidence import load_confidence
 from specgain.lab.heads import BLOCK
 from specgain.lab.loop import ModelDraft, in_turns
-from specgain.lab.measure import chain_or_tree, environment, first_difference, no_garbage_collection
+from specgain.lab.measure import chain_or_tree, environment, first_difference, no_garbage_collection, prompt_tokens
 from specgain.lab.model import Cache
 from specgain.lab.pair import DOMAINS, load_pair
 from specgain.lab.recorded import recorded
@@ -29,22 +30,23 @@ LOADS = {"json and func": ("json", "func"), "json and prose": ("json", "prose"),
 
 def make_plan(weights, draft="weak", rows=(4, 8), fixed=(0, 1, 2, 3, 4, 6), adaptive=ADAPTIVE, loads=LOADS, requests=32,
               uniform_requests=24, new_tokens=64, cost_rows=4, turn=32, threads=1, stagger=0,
-              first=0, repeats=1):  # fmt: skip
+              repeats=1, context=None):  # fmt: skip
     """Return what `lengths` will measure: a JSON-ready dict to commit before the run.
 
     Every load is run with each number of `rows`, by `requests` counted requests (`uniform_requests` where all are of one
     kind) and one row's worth of others behind them, so that no counted request sees an emptying batch. The cost comes
     from `cost_rows` · rows calibration prompts per arm. A turn is `turn` tokens per row. With `stagger` the prompts lose up
-    to so many of their first tokens, each another number: as on a server no two rows are in step, whatever the arm. The
-    test prompts begin at number `first`. All is decoded `repeats` times, by fresh loops that take turns in another
-    order: the speeds of two loops that do the very same differ by up to 2 %.
+    to so many of their first tokens, each another number: as on a server no two rows are in step, whatever the arm. All is
+    decoded `repeats` times, by fresh loops that take turns in another order: the speeds of two loops that do the very same
+    differ by up to 2 %. `context` as in `measure.prompt_tokens`.
     """
     cells = [{"rows": r, "load": load, "arm": arm} for r in rows for load in loads
              for arm in (*(f"γ = {g}" for g in fixed), *adaptive)]  # fmt: skip
     return {"schema": PLAN, "weights": weights, "threads": threads, "draft": draft, "rows": list(rows),
             "fixed": list(fixed), "adaptive": list(adaptive), "loads": {load: list(of) for load, of in loads.items()},
             "requests": requests, "uniform_requests": uniform_requests, "new_tokens": new_tokens,
-            "cost_rows": cost_rows, "turn": turn, "stagger": stagger, "first": first, "repeats": repeats, "cells": cells}  # fmt: skip
+            "cost_rows": cost_rows, "turn": turn, "stagger": stagger, "repeats": repeats, "context": context,
+            "cells": cells}  # fmt: skip
 
 
 # --- the time of a step --------------------------------------------------------------------------------------------
@@ -73,7 +75,7 @@ class StepCost:
 
         Of arrays too, if no depth in them is 0.
         """
-        if not np.any(depth):
+        if isinstance(depth, Integral) and depth == 0:
             return self.plain
         unequal = self.unequal * (positions != self.rows * (depth + 1))
         return self.base + depth * self.per_pass + positions * self.per_position + unequal
@@ -176,12 +178,8 @@ def calibrated(plan):
 
 
 def _prompts(pair, which, domains, count, plan):
-    """Return `count` prompts of these kinds of text, in turns; of unequal lengths if the plan says so.
-
-    Those of the test begin at number `first` of the plan.
-    """
-    first, most = plan.get("first", 0) if which == "test" else 0, plan.get("stagger", 0)
-    sets = [np.roll(pair.prompts(which)[domain], -first, axis=0) for domain in domains]
+    """Return `count` prompts of these kinds of text, in turns; of unequal lengths if the plan says so."""
+    most, sets = plan.get("stagger", 0), [prompt_tokens(pair, which, d, plan.get("context")) for d in domains]
     rows = [sets[i % len(sets)][i // len(sets) % len(sets[0])].tolist() for i in range(count)]
     return [row[7 * i % (most + 1) :] for i, row in enumerate(rows)]
 

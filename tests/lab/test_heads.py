@@ -93,8 +93,8 @@ def test_rows_share_a_budget_and_the_text_stays_as_it_is(target_weights, kind):
 
 
 def askings(rounds):
-    """Return how often a draft asks that never finds it worth it: after rests of 8, 16, 32, 64, 64, … steps."""
-    at, wait, count = 0, REST, 0
+    """Return how often a draft asks that never finds it worth it: 8 times, then after rests of 8, 16, 32, 64, 64, … steps."""
+    at, wait, count = REST - 1, REST, REST - 1
     while at < rounds:
         at, wait, count = at + 1 + wait, min(2 * wait, LONGEST_REST), count + 1
     return count
@@ -131,7 +131,7 @@ def test_another_load_ends_the_rest_at_once(target_weights):
     mixed = torch.cat((hard[:2], easy[:2]))
     for before, length in ((hard, 0), (easy, 4)):
         shared = head.budgeted(lambda x, greedy: x, lambda depth, positions: 10 + positions, t_choose=0.4)
-        for _ in range(6):
+        for _ in range(REST + 3):
             assert set(shared.share(before, [4] * 4, 4, True)) == {length}
         assert shared.margin < 0 and (shared.equal, shared.rest) == (length, LONGEST_REST)
         assert len(set(shared.share(mixed, [4] * 4, 4, True))) == 2 and shared.rest == 0
