@@ -357,7 +357,7 @@ def estimate(accepted, drafted, cut=None, level=0.95):
         conditional=tuple(wilson(hit[i], reached[i], z) for i in places),
         survival=tuple(wilson(hit[i], offered[i], z) for i in places),
         constant=wilson(sum(k), sum(k) + stops, z),
-        committed_length=_bounded_mean([value + 1 for value in k], max(g) + 1, z),
+        committed_length=bounded_mean([(value + 1, rounds) for value, rounds in Counter(k).items()], max(g) + 1, z),
     )
 
 
@@ -390,16 +390,16 @@ def wilson(hits, trials, z=1.959963984540054):
     return Interval(p, max(0.0, min(p, middle - half)), min(1.0, max(p, middle + half)), n)
 
 
-def _bounded_mean(values, top, z):
-    """Return the mean of values in [1, top] with an interval that stays inside and never has width 0.
+def bounded_mean(counts, top, z):
+    """Return the mean of (value, number of rounds) pairs, values in [1, top], as an Interval inside [1, top].
 
     The normal interval after z²/4 more rounds (about one) at each end, as Agresti and Coull do for a proportion: without
     them twenty rounds that were all accepted would leave no doubt at all.
     """
-    n, extra = len(values), z * z / 4
-    weighted = [*((value, 1.0) for value in values), (1, extra), (top, extra)]
+    n, extra = sum(rounds for _, rounds in counts), z * z / 4
+    weighted = [*counts, (1, extra), (top, extra)]
     total = n + 2 * extra
     middle = sum(value * weight for value, weight in weighted) / total
     spread = sum(weight * (value - middle) ** 2 for value, weight in weighted) / total
-    half, mean = z * math.sqrt(spread / total), sum(values) / n
+    half, mean = z * math.sqrt(spread / total), sum(value * rounds for value, rounds in counts) / n
     return Interval(mean, max(1.0, min(mean, middle - half)), min(float(top), max(mean, middle + half)), n)

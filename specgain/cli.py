@@ -93,8 +93,8 @@ def read_table(path):
     """
     from specgain.records.source import parse_json
 
-    text = path.read_text(encoding="utf-8-sig")  # spreadsheets put a byte order mark in front
     try:
+        text = path.read_text(encoding="utf-8-sig")  # spreadsheets put a byte order mark in front
         as_json = path.suffix.lower() == ".json"
         data = parse_json(text) if as_json else csv.DictReader(text.splitlines(), skipinitialspace=True)
         pairs = data.items() if isinstance(data, dict) else [(row["gamma"], row["t_round_ms"]) for row in data]

@@ -290,3 +290,10 @@ def test_nothing_heavy_is_imported(arguments):
 def test_python_m_specgain_is_the_command_line():
     done = subprocess.run([sys.executable, "-m", "specgain", "gain", "--json"], capture_output=True, text=True)
     assert done.returncode == 2 and "error" in json.loads(done.stdout)
+
+
+def test_a_table_of_another_encoding_is_named(tmp_path):
+    path = tmp_path / "latin.csv"
+    path.write_bytes("gamma,t_round_ms,Größe\n1,12.0,3\n".encode("latin-1"))
+    with pytest.raises(ValueError, match="latin.csv: every row needs"):
+        cli.read_table(path)

@@ -38,8 +38,17 @@ def rounds(values, name):
         logs = [_request(rows, index) for index, rows in enumerate(requests)]
     except RoundLogError as error:
         raise RecordError(f"{name}: {error}") from None
-    timed = [set(TIMES) & {k for k, v in row.items() if v is not None} for rows in requests for row in rows]
-    return record(logs, name, "instrumented-rounds", timed=bool(timed) and all(timed))
+    return record(logs, name, "instrumented-rounds", timed=_timed(values, name))
+
+
+def _timed(values, name):
+    """Return True if every round is timed; a time that only some rounds lack would count as 0, so it is refused."""
+    phases = {key for value in values for key in TIMES if value.get(key) is not None}
+    for number, value in enumerate(values, start=1):
+        lacks = {key for key in phases if value.get(key) is None and (key != "draft_ms" or value["num_candidates"])}
+        if lacks:
+            raise RecordError(f"{name}: round {number} lacks {', '.join(sorted(lacks))}, which other rounds have")
+    return bool(phases)
 
 
 def _request(rows, index):

@@ -93,6 +93,11 @@ def _read(source, gamma):
             return _read_log(source, gamma, error)
     if _is_csv(head):
         return _read_csv(source)
+    for separator, called in ((";", "semicolons"), ("\t", "tabs")):
+        if _is_csv(head, separator):
+            raise RecordError(
+                f"{source.name}: {called} between the columns; save it with commas, and numbers with points"
+            )
     try:
         return _read_log(source, gamma)
     except RecordError:
@@ -201,8 +206,8 @@ def _block(phrase, text, source):
     return _run((None, reader), text, source)
 
 
-def _is_csv(head):
-    header = head.partition("\n")[0].split(",")
+def _is_csv(head, separator=","):
+    header = head.partition("\n")[0].split(separator)
     return len(header) >= 3 and bool({"num_candidates", "total_output_tokens"} & {h.strip() for h in header})
 
 

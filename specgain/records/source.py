@@ -48,7 +48,7 @@ def count(value, name):
     """Return `value` as an int if it is a whole number ≥ 0 below 2^53 (2.0 counts as 2), else raise RecordError."""
     whole = isinstance(value, int) and not isinstance(value, bool)
     if not whole and not (isinstance(value, float) and value.is_integer()):
-        raise RecordError(f"{name} = {shown(value)} is not a whole number")
+        raise RecordError(f"{name} = {_quoted(value)} is not a whole number")
     if not 0 <= value < COUNT_MAX:
         raise RecordError(f"{name} = {shown(value)} is outside the range of a count, 0 to 2^53")
     return int(value)
@@ -57,10 +57,15 @@ def count(value, name):
 def real(value, name, low=0.0, high=math.inf):
     """Return `value` as a float if it is finite and in [low, high], else raise RecordError."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(as_float(value)):
-        raise RecordError(f"{name} = {shown(value)} is not a finite number")
+        raise RecordError(f"{name} = {_quoted(value)} is not a finite number")
     if not low <= value <= high:
         raise RecordError(f"{name} = {shown(value)} is outside its range, {low:g} to {high:g}")
     return float(value)
+
+
+def _quoted(value):
+    """Return `value` for a message; text stands in quotes and is named, since "19" looks like a number."""
+    return f'"{shown(value)}" (text)' if isinstance(value, str) else shown(value)
 
 
 def as_float(value):

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from statistics import NormalDist
 
-from specgain.acceptance import conditional, constant_acceptance, variance, wilson
+from specgain.acceptance import bounded_mean, conditional, constant_acceptance, wilson
 from specgain.records.source import RecordError, Warn, shown
 
 Z = NormalDist().inv_cdf(0.975)
@@ -265,7 +265,7 @@ def _constant(record, values):
 
 
 def intervals(record, values):
-    """Return 95 % confidence intervals [low, high] by key: Wilson score for rates, normal for E[L].
+    """Return 95 % confidence intervals [low, high] by key: Wilson score for rates, `bounded_mean` for E[L].
 
     They take rounds as independent. Rounds of one request are not quite, so the true intervals are wider; `compare`
     resamples whole requests instead.
@@ -280,10 +280,11 @@ def intervals(record, values):
             found["conditional"] = [
                 None if a is None else _wilson(a * n, n) for a, n in zip(values["conditional"], reached, strict=False)
             ]
-            half = Z * (variance([a or 0.0 for a in values["conditional"]]) / r) ** 0.5
-            mean = values["committed_length_drafting_rounds"]
-            if mean is not None:
-                found["committed_length_drafting_rounds"] = [mean - half, mean + half]
+        if values["committed_length_drafting_rounds"] is not None:
+            falling = [1.0, *accumulate(values["survival"], min), 0.0]
+            counts = [(k, r * (now - then)) for k, (now, then) in enumerate(pairwise(falling), start=1)]
+            interval = bounded_mean(counts, len(counts), Z)
+            found["committed_length_drafting_rounds"] = [interval.low, interval.high]
     return found
 
 

@@ -124,6 +124,9 @@ def _bench_requests(record, value):
         if error or not tokens:
             continue
         seconds = sum(real(g, "itls") for g in gap)
+        if seconds > 1.01 * record.details["duration_s"]:
+            raise RecordError(f"{record.name}: itls add up to {seconds:.4g} s in one request, but the run took "
+                              f"{record.details['duration_s']:.4g} s; both must be in seconds")  # fmt: skip
         record.requests.append(Request(count(tokens, "output_lens") - 1, seconds, len(gap)))
     record.committed = sum(request.tokens for request in record.requests)
     record.decode_seconds = sum(request.seconds for request in record.requests)

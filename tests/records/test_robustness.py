@@ -180,6 +180,52 @@ def test_counters_that_are_no_counts():
 # ------------------------------------------------------------------------------------------------------------ fuzz
 
 
+ROUNDS = "request,round,num_candidates,n_matches,n_new,verify_ms,draft_ms\n" + "".join(
+    f"{i // 20},{i},3,{i % 4},{i % 4 + 1},10.5,1.5\n" for i in range(80)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (ROUNDS.replace(",", ";").replace(".", ","), "semicolons between the columns; save it with commas"),
+        (ROUNDS.replace(",", "\t"), "tabs between the columns"),
+        (ROUNDS.replace("10.5", "", 1), "round 1 lacks verify_ms, which other rounds have"),  # it would count as 0 ms
+        (ROUNDS.replace("10.5", "-1", 1), "verify_ms = -1 is outside its range"),
+    ],
+)
+def test_tables_of_rounds_that_are_refused(tmp_path, text, reason):
+    path = tmp_path / "rounds.csv"
+    path.write_text(text)
+    with pytest.raises(RecordError, match=f"{path.name}: {reason}"):
+        summary_of([path])
+
+
+def test_a_round_without_candidates_needs_no_draft_time(tmp_path):
+    path = tmp_path / "rounds.csv"
+    path.write_text(ROUNDS.replace("3,0,1,10.5,1.5", "0,0,1,10.5,"))
+    assert summary_of([path])["t_round_ms"] == pytest.approx(10.5 + 1.5 * 3 / 4)
+
+
+def test_a_number_in_quotes_is_named_as_text(tmp_path):
+    bench = {"completed": 1, "total_output_tokens": 9, "duration": "19"}
+    (tmp_path / "bench.json").write_text(json.dumps(bench))
+    with pytest.raises(RecordError, match=r'duration = "19" \(text\) is not a finite number'):
+        summary_of([tmp_path / "bench.json"])
+
+
+@pytest.mark.parametrize("hits", [[20, 20, 20], [0, 0, 0], [12, 7, 1]])
+def test_the_interval_of_the_length_stays_in_range_and_has_a_width(tmp_path, hits):
+    """Twenty rounds that were all accepted, or none: that leaves doubt, and no length is beyond γ + 1."""
+    name = 'vllm:spec_decode_num_{}_total{{model_name="m"{}}} {}\n'
+    rows = [("drafts", "", 20), ("draft_tokens", "", 60), ("accepted_tokens", "", sum(hits))]
+    rows += [("accepted_tokens_per_pos", f',position="{i}"', n) for i, n in enumerate(hits)]
+    (tmp_path / "metrics.txt").write_text("".join(name.format(*row) for row in rows))
+    found = summary_of([tmp_path / "metrics.txt"])
+    low, high = found["intervals"]["committed_length_drafting_rounds"]
+    assert 1 <= low <= found["committed_length_drafting_rounds"] <= high <= 4 and high - low > 0.2
+
+
 def test_fuzz_sample():
     counts = fuzz.run("sample", 1500)
     assert counts["read"] > 300 and counts["refused"] > 300
