@@ -8,13 +8,15 @@
 
 Counts and times are added over runs and requests and then divided. The interval is a 95 % percentile bootstrap: the two
 sides are resampled independently, runs first where there are several, then whole requests (chunks of one request share
-their steps with other requests, so they are never resampled). An interval of M that holds 0 is `within-noise`.
+their steps with other requests, so they are never resampled). A few runs spread too little when they are resampled, so
+then the interval is widened by Student's t. An interval of M that holds 0 is `within-noise`. There is no verdict where
+the sides differ in engine, model, device or load, or where a round is clearly cheaper than a plain step.
 """
 
 import math
 from dataclasses import dataclass, field
 
-from specgain.gain import break_even_length, break_even_round_time, log_split, margin, speedup
+from specgain.gain import break_even_length, break_even_round_time, log_split, margin, small_sample, speedup
 from specgain.records.read import runs
 from specgain.records.source import RecordError, Warn
 from specgain.records.summary import (
@@ -29,6 +31,8 @@ from specgain.records.summary import (
 
 LEVEL, RESAMPLES = 0.95, 4000
 FEW, MANY = 8, 2000  # requests: fewer make a rough interval, for more the bootstrap has reached its normal limit
+DEAREST = 100  # plain steps; a dearer round is a mistake in the units, since 16 candidates of a full-size draft cost 33
+SAME = ("model_id", "device", "max_concurrency", "request_rate", "burstiness")  # of both sides, or S is undefined
 VERDICTS = ("faster", "slower", "within-noise", "cannot-tell")
 FAULTS = ("acceptance", "draft", "verify", "other", "capacity", "none", "unknown")
 
@@ -177,7 +181,8 @@ class Comparison:
         lines += [f"| {what} | {symbol} | {_shown(value, unit)} |" for what, symbol, value, unit in self.table()]
         if self.margin_interval:
             low, high = j["margin_interval_ms"]
-            lines += ["", f"95 % interval of M: {_minus(f'{low:.2f}')} to {_minus(f'{high:.2f}')} ms."]
+            alone = "; it rests on requests alone, how much runs differ is not in it" if 1 in j["runs"].values() else ""
+            lines += ["", f"95 % interval of M: {_minus(f'{low:.2f}')} to {_minus(f'{high:.2f}')} ms{alone}."]
         lines += _side_by_side(j)
         for title, entries in (
             ("Warnings", [f"`{w['code']}` {w['text']}" for w in j["warnings"]]),
@@ -270,6 +275,14 @@ def _side(records, speculative):
     settings = {(r.workload.get("arm"), r.gamma) for r in timed if r.format == "roundlog"}
     if len(settings) > 1:
         raise RecordError(f"the {name} side holds several settings {sorted(settings, key=str)}; give one at a time")
+    for key in SAME:
+        values = {str(r.workload[key]) for r in timed if key in r.workload}
+        if len(values) > 1:
+            raise RecordError(
+                f"the {name} side holds runs of different {key}, {', '.join(sorted(values))}; give one at a time"
+            )
+    if instant := next((r for r in timed if not seconds_per_token(r)[0]), None):
+        raise RecordError(f"{instant.name}: its decode times add up to 0 s, so they tell no time per token")
     return (timed, [r for r in kept if not any(r is run for run in timed)]) if timed else (kept, [])
 
 
@@ -325,6 +338,8 @@ def _intervals(found):
 
     rng = np.random.default_rng(0)
     plain, spec = (_replicates(np, rng, side) for side in sides)
+    if max(map(len, sides)) > 1:
+        plain, spec = _widened(np, (plain, spec), sides)
     t_decode = plain[:, 2] / plain[:, 0]
     ends = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
     found.speedup_interval = tuple(map(float, np.quantile(t_decode * spec[:, 0] / spec[:, 2], ends)))
@@ -366,6 +381,20 @@ def _replicates(np, rng, side):
     return totals
 
 
+def _widened(np, totals, sides):
+    """Return both sides' bootstrap totals, spread wider (in logs, about their means) as their few runs need.
+
+    Student's t for the normal z, with the degrees of freedom of Welch and Satterthwaite: n − 1 for n runs, or for the
+    requests of a lone run, weighted by what each side adds to the variance of ln S.
+    """
+    logs = [np.log(side) for side in totals]
+    spread = [(side[:, 2] - side[:, 0]).var() for side in logs]
+    free = [(len(side) if len(side) > 1 else len(side[0])) - 1 for side in sides]
+    share = sum(v * v / n for v, n in zip(spread, free, strict=True))
+    factor = small_sample(1 + sum(spread) ** 2 / share, LEVEL) if share else 1.0
+    return [np.exp(side.mean(axis=0) + factor * (side - side.mean(axis=0))) for side in logs]
+
+
 def _resampled(np, rng, rows, size):
     """Return `size` totals of len(rows) requests drawn with replacement; for many requests by their normal limit."""
     n, step = len(rows), max(1, 400_000 // len(rows))
@@ -381,9 +410,14 @@ def _resampled(np, rng, rows, size):
 
 def _verdict(found):
     """Set the verdict from the interval of S (S > 1 and M > 0 are the same), or cannot-tell."""
-    if found.speedup_interval is None or "same_engine_baseline" in found.missing:
+    if found.speedup_interval is None or found.missing:  # what is missing by now is a fair baseline
         return
     low, high = found.speedup_interval
+    if found.margin is not None and low > found.committed_length:
+        found.missing["comparable_plain_step"] = (
+            "a plain run whose step takes no longer than a round: the same kernels, graphs and scheduling on both sides"
+        )
+        return
     if found.margin_interval is not None:
         low, high = (1 + math.copysign(1, end) * (end != 0) for end in found.margin_interval)
     found.verdict = "faster" if low > 1 else "slower" if high < 1 else "within-noise"
@@ -467,11 +501,13 @@ def _warn(found, exact):
                 "the times per token are means over requests of TPOT, not total time over total tokens",
             )
         )
-    if rounds_without_draft(found.spec) and s is not None:
-        counter = 1 + found.spec.accepted / found.spec.rounds
-        wrong = s * counter / length if length else None
-        if wrong:
-            add(Warn("counter-length", f"with the counters' {counter:.4f} as E[L] one would predict S = {wrong:.2f}"))
+    counter = rates(found.spec)["committed_length_drafting_rounds"]
+    if rounds_without_draft(found.spec) and None not in (s, length, counter):
+        wrong = s * counter / length
+        add(Warn("counter-length", f"with the counters' {counter:.4f} as E[L] one would predict S = {wrong:.2f}"))
+    if None not in (found.t_round, found.t_decode) and found.t_round > DEAREST * found.t_decode:
+        dear = found.t_round / found.t_decode
+        add(Warn("units", f"a round takes {dear:,.0f} plain steps: are the times of both sides in the same unit?"))
     _warn_sides(found, add)
     _warn_requests(found, add)
 
@@ -492,6 +528,10 @@ def _warn_sides(found, add):
     if differ:
         pairs = ", ".join(f"{key} {a} against {b}" for key, (a, b) in sorted(differ.items()))
         add(Warn("different-workload", f"the sides differ in more than speculation: {pairs}"))
+    if changed := [key for key in SAME if key in differ]:
+        found.missing["same_workload_baseline"] = f"a plain run with the same {', '.join(changed)}"
+    if not any(run.speculative for run in found.spec_runs):
+        add(Warn("no-drafts", "no record of the speculative side shows a draft: check that this run did speculate"))
     if found.plain.outputs and len(found.plain.outputs) == len(found.spec.outputs):
         changed = sum(a != b for a, b in zip(found.plain.outputs, found.spec.outputs, strict=True))
         if changed:
@@ -529,12 +569,10 @@ def _engine(side):
 
 def _warn_requests(found, add):
     for name, side in (("plain", found.plain_runs), ("speculative", found.spec_runs)):
-        units = sum(map(len, _units(side) or []))
+        units, what = (len(side), "runs") if len(side) > 1 else (len((_units(side) or [[]])[0]), "requests")
         if found.speedup_interval is not None and units < FEW:
-            what = "requests" if any(run.requests for run in side) else "runs"
-            add(
-                Warn("few-requests", f"{units} {what} on the {name} side: the interval is rough, and likely too narrow")
-            )
+            narrow = ", and likely too narrow" if what == "requests" else ""
+            add(Warn("few-requests", f"{units} {what} on the {name} side: the interval is rough{narrow}"))
 
 
 def _name_missing(found):

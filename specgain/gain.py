@@ -141,11 +141,11 @@ def interval(values, level=0.95, groups=None):
     import numpy as np
 
     low, middle, high = np.quantile(values, [(1 - level) / 2, 0.5, (1 + level) / 2])
-    factor = 1.0 if groups is None else _small_sample(groups, level)
+    factor = 1.0 if groups is None else small_sample(groups, level)
     return [float(middle + factor * (end - middle)) for end in (low, high)]
 
 
-def _small_sample(groups, level):
+def small_sample(groups, level=0.95):
     """Return √(n/(n − 1)) · t/z; t/z by the expansion in 1/(n − 1) (Abramowitz and Stegun 26.7.5)."""
     z, dof = NormalDist().inv_cdf((1 + level) / 2), max(groups, 2) - 1
     orders = (z**2 + 1) / 4, (5 * z**4 + 16 * z**2 + 3) / 96, (3 * z**6 + 19 * z**4 + 17 * z**2 - 15) / 384

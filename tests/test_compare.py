@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 
 import jsonschema
+import numpy as np
 import pytest
 
-from specgain.compare import compare
+from specgain.compare import compare, compare_runs
 from specgain.records.roundlog import RequestLog, RoundLog
 from specgain.records.source import RecordError
+from specgain.records.summary import Record, Request
 
 DATA = Path(__file__).resolve().parent / "data"
 ENGINE, SCHEMAS = DATA / "engine", Path(__file__).resolve().parent.parent / "specgain" / "schemas"
@@ -253,8 +255,6 @@ def test_one_request_gives_no_interval(tmp_path):
 
 
 def test_many_requests_use_the_normal_limit_of_the_bootstrap():
-    import numpy as np
-
     from specgain.compare import _resampled
 
     rng = np.random.default_rng(3)
@@ -263,3 +263,106 @@ def test_many_requests_use_the_normal_limit_of_the_bootstrap():
     fast = _resampled(np, rng, rows, 4000)
     assert fast.mean(axis=0) == pytest.approx(exact.mean(axis=0), rel=2e-3)
     assert fast.std(axis=0) == pytest.approx(exact.std(axis=0), rel=0.1)
+
+
+# ------------------------------------------------------------------------------------- verdicts that data do not carry
+
+
+def invented_run(rng, requests, step, length=None, run_noise=0.0):
+    """Return a Record of invented requests; `step` is seconds per round, `length` E[L] (None: plain decoding)."""
+    record, scale = Record("vLLM", "invented"), np.exp(rng.normal(-(run_noise**2) / 2, run_noise))
+    for _ in range(requests):
+        rounds = int(rng.integers(20, 60))
+        tokens = rounds + (0 if length is None else int(rng.binomial(3 * rounds, (length - 1) / 3)))
+        seconds = rounds * step * scale * np.exp(rng.normal(-0.00125, 0.05))
+        record.requests.append(Request(tokens, float(seconds), rounds))
+    record.committed, record.rounds_all, record.decode_seconds = (
+        sum(getattr(r, key) for r in record.requests) for key in ("tokens", "rounds", "seconds")
+    )
+    if length is not None:
+        record.gamma, record.rounds, record.drafted = 3, record.rounds_all, 3 * record.rounds_all
+        record.accepted = record.committed - record.rounds_all
+    return record
+
+
+@pytest.mark.parametrize(("runs_", "noise"), [(2, 0.1), (3, 0.1), (5, 0.1), (3, 0.0)])
+def test_intervals_over_few_runs_cover_the_truth(monkeypatch, runs_, noise):
+    """The two sides are equally fast; runs differ by `noise`. Percentiles alone would miss that in up to 31 of 100."""
+    monkeypatch.setattr("specgain.compare.RESAMPLES", 400)
+    rng, wrong, times = np.random.default_rng(7), 0, 200
+    for _ in range(times):
+        plain = [invented_run(rng, 30, 0.010, None, noise) for _ in range(runs_)]
+        spec = [invented_run(rng, 30, 0.022, 2.2, noise) for _ in range(runs_)]
+        found = compare_runs(plain, spec)
+        low, high = found.speedup_interval
+        wrong += not low <= 1 <= high
+        assert (low > 1) == (found.verdict == "faster") and (high < 1) == (found.verdict == "slower")
+    assert wrong <= 0.09 * times
+    assert "few-requests" in codes(found)  # so few runs are named, however many requests they hold
+
+
+def test_one_run_says_that_its_interval_knows_no_other_run():
+    rng = np.random.default_rng(1)
+    plain, spec = (
+        [invented_run(rng, 30, 0.010) for _ in range(2)],
+        [invented_run(rng, 30, 0.022, 2.2) for _ in range(2)],
+    )
+    assert "how much runs differ is not in it" in compare_runs(plain, spec[:1]).to_markdown()
+    assert "how much runs differ is not in it" not in compare_runs(plain, spec).to_markdown()
+
+
+def test_a_round_cheaper_than_a_plain_step_is_no_gain():
+    """No draft is accepted, and yet the round takes half a plain step: the plain side did something else."""
+    rng = np.random.default_rng(2)
+    found = compare_runs([invented_run(rng, 30, 0.020)], [invented_run(rng, 30, 0.010, 1.02)])
+    assert found.speedup_interval[0] > found.committed_length and found.verdict == "cannot-tell"
+    assert "speedup-exceeds-length" in codes(found) and "comparable_plain_step" in found.to_json()["how_to_get"]
+
+
+@pytest.mark.parametrize(("key", "value"), [("model_id", "another"), ("max_concurrency", 8), ("request_rate", 2.0)])
+def test_another_model_or_load_is_no_baseline(tmp_path, key, value):
+    bench = json.loads((ENGINE / "bench/plain_repeat_c1.json").read_text())
+    (tmp_path / "plain.json").write_text(json.dumps(bench | {key: value}))
+    spec = ENGINE / "bench/ngram3_repeat_c1.json"
+    found = compare([tmp_path / "plain.json"], [spec])
+    assert found.verdict == "cannot-tell" and "different-workload" in codes(found)
+    assert "same_workload_baseline" in found.to_json()["how_to_get"]
+    with pytest.raises(RecordError, match=f"the plain side holds runs of different {key}"):
+        compare([tmp_path / "plain.json", ENGINE / "bench/plain_b_repeat_c1.json"], [spec])
+
+
+def test_two_plain_sides_are_named():
+    plain = ENGINE / "bench/plain_repeat_c1.json"
+    assert "no-drafts" in codes(compare([plain], [ENGINE / "bench/plain_b_repeat_c1.json"]))
+    assert "no-drafts" not in codes(compare([plain], [ENGINE / "bench/ngram3_repeat_c1.json"]))
+
+
+def test_a_run_that_counted_no_draft_at_all(tmp_path):
+    """The counters are there and zero: the n-gram drafter never found a match."""
+    bench = json.loads((ENGINE / "bench/plain_b_repeat_c1.json").read_text())
+    zero = ("spec_decode_num_drafts", "spec_decode_draft_tokens", "spec_decode_accepted_tokens")
+    (tmp_path / "spec.json").write_text(json.dumps(bench | dict.fromkeys(zero, 0)))
+    found = compare([ENGINE / "bench/plain_repeat_c1.json"], [tmp_path / "spec.json"])
+    assert found.committed_length == 1 and found.to_json()["rounds_without_draft"] == found.spec.rounds_all
+
+
+def test_times_that_cannot_be(tmp_path):
+    bench = json.loads((ENGINE / "bench/plain_repeat_c1.json").read_text())
+    spec = ENGINE / "bench/ngram3_repeat_c1.json"
+    path = tmp_path / "plain.json"
+    for factor, message in (
+        (1e3, "itls add up to .* in one request, but the run took"),
+        (0.0, "decode times add up to 0"),
+    ):
+        path.write_text(json.dumps(bench | {"itls": [[g * factor for g in gaps] for gaps in bench["itls"]]}))
+        with pytest.raises(RecordError, match=f"{path.name}.*{message}"):
+            compare([path], [spec])
+
+
+def test_sides_in_different_units_are_named(tmp_path):
+    rows = [{"request": i % 9, "num_candidates": 0, "n_matches": 0, "n_new": 1, "verify_ms": 10.0} for i in range(9)]
+    drafted = [row | {"num_candidates": 3, "verify_ms": 14e3 + row["request"]} for row in rows]  # µs, named ms
+    for name, lines in (("plain", rows), ("spec", drafted)):
+        (tmp_path / name).write_text("\n".join(map(json.dumps, lines)))
+    found = compare([tmp_path / "plain"], [tmp_path / "spec"])
+    assert "units" in codes(found)
