@@ -142,3 +142,14 @@ def test_thresholds_are_checked(tmp_path):
 
 def test_fault_tree_of_a_win_is_empty():
     assert fault_tree(gates(WIN, LIMITS).comparison) == []
+
+
+@pytest.mark.parametrize(("key", "value"), [("ttft_ms", 4000), ("load", 3), ("load", None), ("itl_ms", [200])])
+def test_thresholds_of_the_wrong_kind_are_refused(key, value):
+    with pytest.raises(RecordError, match=f"latency.{key} = .* is no object such as"):
+        gates(WIN, {"latency": {key: value}})
+
+
+def test_runs_at_several_loads_and_no_target_are_insufficient():
+    report = gates(WIN + runs(files("plain_chat_c4", "ngram3_chat_c4")), {})
+    assert report.verdict == "insufficient" and report.comparison is None
