@@ -176,7 +176,8 @@ def test_what_the_chapter_says_about_the_committed_measurement():
 
 @pytest.mark.claims("C3.4", "C3.5")
 def test_what_the_chapter_says_about_a_draft_of_one_pass():
-    """The budget by head wins on every mixed load, loses 2 % on one of twelve, and beats the one by history everywhere."""
+    """The budget by head wins on eight of nine mixed loads and beats the one by history everywhere; where a load of one kind
+    loses 2 %, it does what the best fixed length does."""
     path = MEASURED.with_name("lengths-block.json")
     record = json.loads(path.read_text(encoding="utf-8"))
     assert record["plan"] == json.loads(path.with_name("lengths-block-plan.json").read_text(encoding="utf-8"))
@@ -184,13 +185,16 @@ def test_what_the_chapter_says_about_a_draft_of_one_pass():
     named = {(c["rows"], c["load"], c["arm"]): c for c in record["cells"]}
     by_head = [cell for cell in record["cells"] if cell["arm"] == "budget by head"]
     mixed = [cell for cell in by_head if cell["mixed"]]
-    assert all(cell["ratio"] > 1 for cell in mixed) and sum(cell["interval"][0] > 1 for cell in mixed) == 7
+    assert sum(cell["ratio"] > 1 for cell in mixed) == 8 and sum(cell["interval"][0] > 1 for cell in mixed) == 8
+    assert min(cell["ratio"] for cell in mixed) > 0.97 and min(cell["interval"][1] for cell in mixed) > 1
     assert all(cell["ratio"] > named[cell["rows"], cell["load"], "budget"]["ratio"] for cell in by_head)
-    lost = {(cell["rows"], cell["load"]): cell["ratio"] for cell in by_head if cell["ratio"] < 0.98}
-    assert lost.keys() == {(4, "viet")} and min(lost.values()) > 0.94  # what is left to do
+    (lost,) = (cell for cell in by_head if not cell["mixed"] and cell["ratio"] < 0.98)
+    best = named[lost["rows"], lost["load"], lost["best_fixed"]]
+    assert (lost["rows"], lost["load"]) == (16, "prose") and lost["ratio"] > 0.975 and lost["interval"][1] > 1
+    assert lost["drafted_per_round"] == pytest.approx(best["drafted_per_round"], rel=0.03)
+    assert lost["committed_length"] == pytest.approx(best["committed_length"], rel=0.005)
     assert all(0 <= cell["selection_percent"] < 2 for cell in by_head)
     assert record["plan"]["stagger"] > 0  # the rows of every arm are out of step
-    assert record["plan"]["first"] == 64  # other prompts than those on which the rule before was seen to lose
-    many = record["cost"][-1]
-    assert many["rows"] == 16 and many["unequal_ms"] > 5 * many["per_position_ms"] and many["t_ask_ms"] > 0.5
-    assert 0.05 < many["t_choose_ms"] < many["t_ask_ms"]
+    assert record["plan"]["context"] == 96  # what follows is none of the text on which the rule was found
+    for cost in record["cost"]:
+        assert cost["unequal_ms"] > 2 * cost["per_position_ms"] and 0.05 < cost["t_choose_ms"] < cost["t_ask_ms"] < 1
