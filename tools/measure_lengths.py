@@ -23,7 +23,7 @@ from specgain.lab.pair import weights_hash
 ALONE = {"rows": (1,), "repeats": 3, "fixed": (0, 1, 2, 3, 4, 6, 8), "requests": 24, "uniform_requests": 16, "cost_rows": 8, "turn": 64,
          "loads": {"json and func": ("json", "func"), "json and prose": ("json", "prose"), "json": ("json",),
                    "viet": ("viet",)}}  # fmt: skip
-BLOCK = {"draft": "multi", "rows": (4, 8, 16), "fixed": (0, 1, 2, 3, 4, 6, 8), "requests": 32, "uniform_requests": 24,
+BLOCK = {"draft": "multi", "rows": (4, 8, 16), "fixed": (0, 1, 2, 3, 4, 6, 8), "requests": 48, "uniform_requests": 32,
          "stagger": 15, "context": 96, "repeats": 3, "adaptive": ("budget", "budget by head"),
          "loads": {"json and prose": ("json", "prose"), "func and prose": ("func", "prose"),
                    "json and func": ("json", "func"), "json": ("json",), "func": ("func",), "viet": ("viet",),

@@ -57,9 +57,8 @@ class StepCost:
     """Seconds of a step of `rows` requests: `plain`, or base + depth · per_pass + positions · per_position if it drafts.
 
     Depth is the longest row's number of candidates. If the draft writes them in one pass, `per_pass` is what is left of
-    it: attention pads all rows to the longest. Rows of unequal width cost `unequal` more, for the padding itself, and steps
-    of some depths more or less than the line says, `bends[depth]`: kernels have steps of their own. `t_ask` is what asking
-    the draft takes, whatever it then writes; `t_choose` what foretelling and choosing the lengths take.
+    it: attention pads all rows to the longest. Rows of unequal width cost `unequal` more, for the padding itself. `t_ask`
+    is what asking the draft takes, whatever it then writes; `t_choose` what foretelling and choosing the lengths take.
     """
 
     rows: int
@@ -70,21 +69,16 @@ class StepCost:
     unequal: float = 0.0
     t_ask: float = 0.0
     t_choose: float = 0.0
-    bends: tuple = (0.0,)  # the last one holds for deeper steps too
 
     def step(self, depth, positions):
         """Return the seconds of a step of `depth` draft passes that verifies `positions` positions.
 
         Of arrays too, if no depth in them is 0.
         """
-        if isinstance(depth, Integral):
-            if depth == 0:
-                return self.plain
-            bend = self.bends[min(depth, len(self.bends) - 1)]  # NumPy takes long for a number alone
-        else:
-            bend = np.take(self.bends, depth, mode="clip")
+        if isinstance(depth, Integral) and depth == 0:
+            return self.plain
         unequal = self.unequal * (positions != self.rows * (depth + 1))
-        return self.base + depth * self.per_pass + positions * self.per_position + unequal + bend
+        return self.base + depth * self.per_pass + positions * self.per_position + unequal
 
     def round(self, gamma, batch_size):
         """Return the seconds of a round of all rows, each with `gamma` candidates."""
@@ -104,8 +98,7 @@ class StepCost:
         seen = np.stack([np.ones(len(depth)), depth, rows + drafted, unequal], axis=1) * [1, 1, rows > 1, rows > 1]
         prices = _prices(seen, [r.time for r in drafting])
         t_ask = _prices(np.stack([np.ones(len(depth)), depth, drafted], axis=1), [r.t_draft for r in drafting])[0]
-        plain = float(np.mean([r.time for r in full if not any(r.drafted)]))
-        return cls(rows, plain, *prices, t_ask, bends=_bends(depth, [r.time for r in drafting] - seen @ prices))
+        return cls(rows, float(np.mean([r.time for r in full if not any(r.drafted)])), *prices, t_ask)
 
 
 def _prices(seen, seconds):
@@ -115,13 +108,6 @@ def _prices(seen, seconds):
         seen = seen if prices is None else seen * (prices >= 0)
         prices = np.linalg.lstsq(seen, np.array(seconds), rcond=None)[0].round(15)
     return prices.tolist()
-
-
-def _bends(depth, rest):
-    """Return for each depth the mean of what the line does not explain, `rest`; between depths with enough rounds a line."""
-    known = [d for d in np.unique(depth) if (depth == d).sum() >= 8]
-    means = [rest[depth == d].mean() for d in known]
-    return (0.0, *np.interp(np.arange(1, max(known) + 1), known, means).tolist()) if known else (0.0,)
 
 
 class Varied(Controller):
@@ -352,5 +338,5 @@ def summary(cells):
 
 def _milliseconds(cost):
     """Return a `StepCost` as a JSON-ready dict, times in milliseconds."""
-    return {key if key == "rows" else f"{key}_ms": value if key == "rows" else (1e3 * np.array(value)).tolist()
+    return {key if key == "rows" else f"{key}_ms": value * (1 if key == "rows" else 1e3)
             for key, value in asdict(cost).items()}  # fmt: skip
