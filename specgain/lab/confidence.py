@@ -54,7 +54,10 @@ def signs(x, logits):
 
 
 def log_odds(weights, seen):
-    """Return the log-odds of acceptance (rows, 2 · places), one place for a model: greedy, then at temperature 1."""
+    """Return the log-odds of acceptance (rows, 2 · places), one place for a model: greedy, then at temperature 1.
+
+    Of half of the outer weights it is one of the two.
+    """
     inner = F.silu(torch.addmm(weights["inner_bias"], seen, weights["inner"].T))  # sooner than F.linear for a few rows
     return torch.addmm(weights["outer_bias"], inner, weights["outer"].T)
 

@@ -252,7 +252,7 @@ def _measure_load(pair, plan, cost, load):
                  | first_difference(pair.target, prompts[i], plain[i], output.tokens)
                  for arm, own in runs.items() for run in own
                  for i, output in enumerate(run.outputs) if output.tokens != plain[i]]  # fmt: skip
-    totals = {arm: np.stack([shares(run, rows, requests) for run in runs[arm]]) for arm in make_arms(pair, plan, cost)}
+    totals = {arm: np.stack([shares(run, rows, requests) for run in own]) for arm, own in runs.items()}
     head = {"rows": rows, "load": load, "mixed": len(domains) > 1}
     rounds = {arm: _rounds([r for run in own for r in run.rounds], rows) for arm, own in runs.items()}
     return [head | cell | rounds[cell["arm"]] for cell in compare(totals, plan["fixed"], len(domains))], different

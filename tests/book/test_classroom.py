@@ -263,7 +263,7 @@ def test_a_lab_follows_the_conventions(lab):
     assert code[0].startswith(tool("sync").SETUP_MARK)
     for source in code[1:]:
         assert not re.search(r"^\s*[!%]\s*pip|pip install", source, re.MULTILINE), "only the set-up cell installs"
-        assert not re.search(r"[\"'](/home/|/root/|/work/|C:\\\\)", source)
+        assert not re.search(r"[\"'](/\w+/|[A-Z]:\\\\)", source)
     assert re.fullmatch(r"\d\d-[a-z0-9-]+", lab.stem)
     assert notebook.metadata.get("claims"), "metadata.claims names what the lab supports"
 

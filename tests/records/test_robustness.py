@@ -177,9 +177,6 @@ def test_counters_that_are_no_counts():
                                          b'drafts_total{engine="0",model_name="demo/target-8b"} ' + value))  # fmt: skip
 
 
-# ------------------------------------------------------------------------------------------------------------ fuzz
-
-
 ROUNDS = "request,round,num_candidates,n_matches,n_new,verify_ms,draft_ms\n" + "".join(
     f"{i // 20},{i},3,{i % 4},{i % 4 + 1},10.5,1.5\n" for i in range(80)
 )
@@ -224,6 +221,9 @@ def test_the_interval_of_the_length_stays_in_range_and_has_a_width(tmp_path, hit
     found = summary_of([tmp_path / "metrics.txt"])
     low, high = found["intervals"]["committed_length_drafting_rounds"]
     assert 1 <= low <= found["committed_length_drafting_rounds"] <= high <= 4 and high - low > 0.2
+
+
+# ------------------------------------------------------------------------------------------------------------ fuzz
 
 
 def test_fuzz_sample():
