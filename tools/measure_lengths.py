@@ -7,7 +7,7 @@
 `run` takes about five minutes; let the machine be idle. It needs the confidence head of tools/train_confidence.py, and
 writes lengths.json beside the plan. With `--name lengths-alone` the same is done for one request at a time, in nine
 minutes, and written to lengths-alone.json; with `--name lengths-block` for a draft that writes its block in one pass, the
-multi-token heads, in half an hour. What is measured is in specgain/lab/lengths.py.
+multi-token heads, in three quarters of an hour. What is measured is in specgain/lab/lengths.py.
 """
 
 import argparse
@@ -24,7 +24,7 @@ ALONE = {"rows": (1,), "repeats": 3, "fixed": (0, 1, 2, 3, 4, 6, 8), "requests":
          "loads": {"json and func": ("json", "func"), "json and prose": ("json", "prose"), "json": ("json",),
                    "viet": ("viet",)}}  # fmt: skip
 BLOCK = {"draft": "multi", "rows": (4, 8, 16), "fixed": (0, 1, 2, 3, 4, 6, 8), "requests": 48, "uniform_requests": 32,
-         "stagger": 15, "context": 96, "repeats": 3, "adaptive": ("budget", "budget by head"),
+         "stagger": 15, "context": 96, "repeats": 5, "adaptive": ("budget", "budget by head"),
          "loads": {"json and prose": ("json", "prose"), "func and prose": ("func", "prose"),
                    "json and func": ("json", "func"), "json": ("json",), "func": ("func",), "viet": ("viet",),
                    "prose": ("prose",)}}  # fmt: skip

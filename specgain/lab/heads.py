@@ -186,7 +186,7 @@ class OnePass(Head):
             places = np.where(np.arange(n) < np.array([[wanted[r]] for r in rows]), places, -np.inf)
         shape = len(rows), n, batch_size
         if shape not in self.times:
-            t_equal = [self.t_step(g, batch_size * (g + 1)) for g in range(BLOCK + 1)]
+            t_equal = [float(self.t_step(g, batch_size * (g + 1))) for g in range(n + 1)]
             self.times[shape] = StepTimes(self._asked, *shape), t_equal
         times, t_equal = self.times[shape]
         lengths, tokens, seconds = times.best(places)

@@ -54,59 +54,62 @@ def make_plan(weights, draft="weak", rows=(4, 8), fixed=(0, 1, 2, 3, 4, 6), adap
 
 @dataclass(frozen=True)
 class StepCost:
-    """Seconds of a step of `rows` requests: `plain`, or base + depth · per_pass + positions · per_position if it drafts.
+    """Seconds of a step of `rows` requests: `equal[g]` if each has g candidates, 0 being a plain step without a draft.
 
-    Depth is the longest row's number of candidates. If the draft writes them in one pass, `per_pass` is what is left of
-    it: attention pads all rows to the longest. Rows of unequal width cost `unequal` more, for the padding itself. `t_ask`
-    is what asking the draft takes, whatever it then writes; `t_choose` what foretelling and choosing the lengths take.
+    With unequal rows it is base + depth · per_pass + positions · per_position, depth being the longest row's candidates.
+    The two are measured apart: rows of unequal width are padded for attention, and kernels have steps that a line does
+    not. If the draft writes in one pass, `per_pass` is the padding alone. `t_ask` is what asking the draft takes, whatever
+    it then writes; `t_choose` what foretelling and choosing the lengths take.
     """
 
     rows: int
-    plain: float
+    equal: tuple
     base: float
     per_pass: float
     per_position: float
-    unequal: float = 0.0
     t_ask: float = 0.0
     t_choose: float = 0.0
 
     def step(self, depth, positions):
-        """Return the seconds of a step of `depth` draft passes that verifies `positions` positions.
+        """Return the seconds of a step whose longest row has `depth` candidates, and which verifies `positions` positions.
 
         Of arrays too, if no depth in them is 0.
         """
-        if isinstance(depth, Integral) and depth == 0:
-            return self.plain
-        unequal = self.unequal * (positions != self.rows * (depth + 1))
-        return self.base + depth * self.per_pass + positions * self.per_position + unequal
+        if isinstance(depth, Integral) and (depth == 0 or positions == self.rows * (depth + 1)):
+            return self.equal[depth]
+        unequal = self.base + depth * self.per_pass + positions * self.per_position
+        return np.where(positions == self.rows * (depth + 1), np.array(self.equal)[depth], unequal)
 
     def round(self, gamma, batch_size):
         """Return the seconds of a round of all rows, each with `gamma` candidates."""
-        return self.step(gamma, self.rows * (gamma + 1))
+        return self.equal[gamma]
 
     @classmethod
     def fit(cls, rounds, rows):
-        """Return the cost that fits these `loop.Round`s best in least squares; rounds of fewer requests do not count.
+        """Return the cost of these `loop.Round`s; rounds of fewer requests do not count.
 
-        A price below 0 is noise: it is set to 0 and the others are fitted anew.
+        Equal rows: the mean of each length, on straight lines between those that were tried. Unequal rows: least squares;
+        a price below 0 is noise, is set to 0, and the others are fitted anew.
         """
         full = [r for r in rounds if len(r.requests) == rows]
-        drafting = [r for r in full if any(r.drafted)]
-        depth, drafted = (np.array([of(r.drafted) for r in drafting]) for of in (max, sum))
-        unequal = drafted != rows * depth
-        # a row alone has one position per pass, which then stand for both, and no other row to differ from
-        seen = np.stack([np.ones(len(depth)), depth, rows + drafted, unequal], axis=1) * [1, 1, rows > 1, rows > 1]
-        prices = _prices(seen, [r.time for r in drafting])
-        t_ask = _prices(np.stack([np.ones(len(depth)), depth, drafted], axis=1), [r.t_draft for r in drafting])[0]
-        return cls(rows, float(np.mean([r.time for r in full if not any(r.drafted)])), *prices, t_ask)
+        depth, drafted, time, t_draft = np.array([(max(r.drafted), sum(r.drafted), r.time, r.t_draft) for r in full]).T
+        alike = drafted == rows * depth
+        tried = np.unique(depth[alike])
+        means = [time[alike & (depth == g)].mean() for g in tried]
+        equal = np.interp(np.arange(tried[-1] + 1), tried, means)
+        lines = np.stack([np.ones(len(full)), depth, rows + drafted], axis=1)
+        drafting = depth > 0
+        unequal = drafting if alike.all() else ~alike  # a row alone has no other to differ from
+        t_ask = _prices(lines[drafting], t_draft[drafting])[0]
+        return cls(rows, tuple(equal.tolist()), *_prices(lines[unequal], time[unequal]), t_ask)
 
 
 def _prices(seen, seconds):
     """Return the prices (columns of `seen`) that explain the seconds best, none below 0."""
-    seen, prices = seen.astype(float), None
+    prices = None
     while prices is None or prices.min() < 0:
         seen = seen if prices is None else seen * (prices >= 0)
-        prices = np.linalg.lstsq(seen, np.array(seconds), rcond=None)[0].round(15)
+        prices = np.linalg.lstsq(seen, seconds, rcond=None)[0].round(15)
     return prices.tolist()
 
 
@@ -232,7 +235,8 @@ def _warm_up(pair, plan, rows):
             torch.zeros(1, positions, dtype=torch.long), Cache(target, 1, positions)
         )  # products are compiled by size
     prompts = _prompts(pair, "calibration", DOMAINS[:2], 4, plan)
-    for controller, draft in make_arms(pair, plan, StepCost(4, 1.0, 1.0, 0.1, 0.01)).values():
+    any_cost = StepCost(4, tuple(1 + 0.1 * g for g in range(max(plan["fixed"]) + 1)), 1.0, 0.1, 0.01)
+    for controller, draft in make_arms(pair, plan, any_cost).values():
         in_turns([chain_or_tree(pair.target, prompts, 16, draft, controller)])
 
 
@@ -338,5 +342,5 @@ def summary(cells):
 
 def _milliseconds(cost):
     """Return a `StepCost` as a JSON-ready dict, times in milliseconds."""
-    return {key if key == "rows" else f"{key}_ms": value * (1 if key == "rows" else 1e3)
-            for key, value in asdict(cost).items()}  # fmt: skip
+    times = {f"{key}_ms": (1e3 * np.array(value)).tolist() for key, value in asdict(cost).items() if key != "rows"}
+    return {"rows": cost.rows} | times

@@ -65,12 +65,12 @@ class Config:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the new tokens of one pass go. `rows`, `slots` and `positions` have one entry per token that is there."""
+    """Where the new tokens of one pass go. `rows`, `slots` and `positions` have one entry per token."""
 
     batch: int
     n: int  # columns of the padded rectangle
     rows: torch.Tensor
-    columns: torch.Tensor | None  # None: no row is shorter than n
+    there: torch.Tensor | None  # (tokens,): the place of each in the rectangle, row after row; None: no row is shorter
     slots: torch.Tensor  # in the cache
     positions: torch.Tensor  # of the rotary angles; differ from the slots only in a tree
     start: int | None  # the first slot, where it is the same in all rows and nothing is ragged
@@ -78,18 +78,17 @@ class Place:
     mask: torch.Tensor | None  # (batch, 1, n, end), True where a token may look; None: everywhere
     causal: bool = False  # the pass begins an empty cache: a plain triangle instead of a mask
     mix: Callable | None = None  # None: the model's own attention
+    token: torch.Tensor | None = None  # (batch · n,): the token at each place, any other where there is none
 
     def pad(self, x):
-        """Return x (tokens, …) as (batch, n, …), zeros where a row is shorter."""
-        if self.columns is None:
-            return x.view(self.batch, self.n, *x.shape[1:])
-        padded = x.new_zeros(self.batch, self.n, *x.shape[1:])
-        padded[self.rows, self.columns] = x
-        return padded
+        """Return x (tokens, …) as (batch, n, …); where a row is shorter it holds another token, which must not count."""
+        x = x if self.there is None else x.index_select(0, self.token)
+        return x.view(self.batch, self.n, *x.shape[1:])
 
     def unpad(self, x):
         """Return x (batch, n, …) as (tokens, …)."""
-        return x.flatten(0, 1) if self.columns is None else x[self.rows, self.columns]
+        x = x.flatten(0, 1)
+        return x if self.there is None else x.index_select(0, self.there)
 
 
 class Cache:
@@ -132,9 +131,10 @@ class Cache:
         if not ragged:
             start = length[0] if even else None
             return Place(batch, n, rows.flatten(), None, slots.flatten(), positions.flatten(), start, end, mask, causal)
-        there = offsets < torch.tensor(widths, device=device)[:, None]
-        rows, columns = rows[there], offsets.expand(batch, n)[there]
-        return Place(batch, n, rows, columns, slots[there], positions[there], None, end, mask)
+        inside = (offsets < torch.tensor(widths, device=device)[:, None]).flatten()
+        there, token = inside.nonzero()[:, 0], inside.cumsum(0).sub_(1).clamp_(min=0)
+        rows, slots, positions = (x.flatten().index_select(0, there) for x in (rows, slots, positions))
+        return Place(batch, n, rows, there, slots, positions, None, end, mask, token=token)
 
     @staticmethod
     def _mask(slots, end, first, tree):

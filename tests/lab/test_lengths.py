@@ -67,18 +67,24 @@ def one_round(requests, drafted, seconds, t_draft=0.0):
     return Round(requests, drafted, [0] * len(drafted), committed, t_draft, seconds - t_draft, 0.0)
 
 
-def test_the_cost_of_a_step_is_found_from_rounds_of_unequal_lengths():
-    true = StepCost(3, 4.0, 5.0, 0.7, 0.2, 0.3, 1.5)
+def test_the_cost_of_a_step_is_found_from_rounds_of_equal_and_of_unequal_lengths():
+    """Equal rows are 0.4 s below the line of the unequal ones where each has two candidates: the two are told apart."""
+    equal = (4.0, 6.5, 7.7, 8.9, 10.3)
+    true = StepCost(3, equal, 5.0, 0.7, 0.2, 1.5)
     varied = Varied(4, 1)
-    drafted = [[0, 0, 0], [2, 2, 2], [4, 4, 4], *(varied.gammas(3, [0, 1, 2]) for _ in range(60))]
+    drafted = [[0, 0, 0], [1, 1, 1], [2, 2, 2], [4, 4, 4], *(varied.gammas(3, [0, 1, 2]) for _ in range(60))]
+    drafted = [d for d in drafted if d != [3, 3, 3]]
     rounds = [
-        one_round([0, 1, 2], d, true.step(max(d), 3 + sum(d)), 1.5 + 0.1 * max(d) if any(d) else 0.0) for d in drafted
+        one_round([0, 1, 2], d, float(true.step(max(d), 3 + sum(d))), 1.5 + 0.1 * max(d) if any(d) else 0.0)
+        for d in drafted
     ]
     rounds.append(one_round([0, 1], [4, 4], 99.0))  # an emptying batch does not count
     found = StepCost.fit(rounds, 3)
-    assert list(asdict(found).values()) == pytest.approx([3, 4.0, 5.0, 0.7, 0.2, 0.3, 1.5, 0.0])
-    assert found.round(2, 3) == pytest.approx(5.0 + 2 * 0.7 + 9 * 0.2) and found.round(0, 3) == 4.0
-    assert found.step(2, 8) == pytest.approx(5.0 + 2 * 0.7 + 8 * 0.2 + 0.3)  # rows of unequal width
+    assert found.equal == pytest.approx((4.0, 6.5, 7.7, 9.0, 10.3))  # 3 was not tried: halfway between 2 and 4
+    assert list(asdict(found).values())[2:] == pytest.approx([5.0, 0.7, 0.2, 1.5, 0.0])
+    assert found.round(2, 3) == found.step(2, 9) == equal[2] and found.round(0, 3) == found.step(0, 3) == 4.0
+    assert found.step(2, 8) == pytest.approx(5.0 + 2 * 0.7 + 8 * 0.2)  # rows of unequal width
+    assert found.step(np.array([[1], [2]]), np.array([6, 9])) == pytest.approx(np.array([[6.5, 7.5], [7.6, 7.7]]))
     assert {max(d) for d in drafted} == {0, 1, 2, 3, 4} and len(set(map(tuple, drafted))) > 20
 
 
@@ -93,16 +99,18 @@ def test_the_price_of_choosing_is_the_median_over_choices(monkeypatch):
 
 
 def test_a_price_below_nothing_is_nothing():
-    drafted = [[0, 0], [1, 1], [2, 2], [0, 2], [1, 0], [2, 1]]
-    rounds = [one_round([0, 1], d, 4.0 if not any(d) else 5.0 + max(d) - 0.1 * (d[0] != d[1])) for d in drafted]
+    drafted = [[0, 0], [1, 1], [2, 2], [0, 2], [1, 0], [2, 1], [0, 1]]
+    rounds = [one_round([0, 1], d, 4.0 if not any(d) else 5.0 + max(d) - 0.1 * sum(d)) for d in drafted]
     found = StepCost.fit(rounds, 2)
-    assert found.unequal == 0 and found.per_position >= 0 and found.base == pytest.approx(4.85, abs=0.01)
+    assert found.per_position == 0 and found.base == pytest.approx(5.05) and found.per_pass == pytest.approx(0.85)
 
 
-def test_a_row_alone_has_one_position_per_pass():
-    rounds = [one_round([0], [d], 4.0 if d == 0 else 5.0 + 0.9 * d) for d in (0, 1, 2, 3, 4)]
+def test_a_row_alone_is_never_unequal():
+    rounds = [one_round([0], [d], 4.0 if d == 0 else 5.0 + 0.9 * d, 0.5 * d) for d in (0, 1, 2, 3, 4)]
     found = StepCost.fit(rounds, 1)
-    assert [found.plain, found.base, found.per_pass] == pytest.approx([4.0, 5.0, 0.9]) and found.per_position == 0
+    assert found.equal == pytest.approx((4.0, 5.9, 6.8, 7.7, 8.6)) and found.round(3, 1) == found.step(3, 4)
+    assert found.step(4, 3) == pytest.approx(found.base + 4 * found.per_pass + 3 * found.per_position)
+    assert found.base + 2 * found.per_pass + 3 * found.per_position == pytest.approx(6.8)  # the line is that of all
 
 
 @pytest.mark.claims("C3.4")
