@@ -4,7 +4,7 @@
     git add notebooks && git commit -m "Plan of the measurement of lengths"
     python tools/measure_lengths.py run
 
-`run` takes about five minutes; let the machine be idle. It needs the confidence head of tools/train_confidence.py, and
+`run` takes about a quarter of an hour; let the machine be idle. It needs the confidence head of tools/train_confidence.py, and
 writes lengths.json beside the plan. With `--name lengths-alone` the same is done for one request at a time, in nine
 minutes, and written to lengths-alone.json; with `--name lengths-block` for a draft that writes its block in one pass, the
 multi-token heads, in three quarters of an hour. What is measured is in specgain/lab/lengths.py.
@@ -28,7 +28,7 @@ BLOCK = {"draft": "multi", "rows": (4, 8, 16), "fixed": (0, 1, 2, 3, 4, 6, 8), "
          "loads": {"json and prose": ("json", "prose"), "func and prose": ("func", "prose"),
                    "json and func": ("json", "func"), "json": ("json",), "func": ("func",), "viet": ("viet",),
                    "prose": ("prose",)}}  # fmt: skip
-PLANS = {"lengths": {}, "lengths-alone": ALONE, "lengths-block": BLOCK}
+PLANS = {"lengths": {"repeats": 3}, "lengths-alone": ALONE, "lengths-block": BLOCK}
 
 
 def main():
