@@ -18,7 +18,7 @@ from typing import NamedTuple
 from specgain.acceptance import committed_length_constant
 from specgain.records.source import RecordError, Source, Warn, csv_rows, shown
 
-NUMBER = re.compile(r"\s*([+-]?\d+(?:\.(\d*))?)\s*(%?)(?:x|×|ms)?\s*")
+NUMBER = re.compile(r"\s*([+-]?(?=\.?\d)\d*(?:\.(\d*))?)\s*(%?)(?:x|×|ms)?\s*")
 TINY = 1e-9
 
 

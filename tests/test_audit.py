@@ -115,6 +115,7 @@ def test_what_is_no_printed_number(bad):
 def test_printed_precision_is_kept():
     assert printed("0.80") == pytest.approx((0.795, 0.805)) and printed("0.8") == pytest.approx((0.75, 0.85))
     assert printed("62%") == pytest.approx((0.615, 0.625)) and printed("1.92x") == pytest.approx((1.915, 1.925))
+    assert printed(".80") == printed("0.80") and printed("-.5x") == printed("-0.5") and printed("3.") == printed("3")
     assert printed(5) == Band(5, 5) and printed("0.8", decimals=2) == pytest.approx((0.795, 0.805))
 
 

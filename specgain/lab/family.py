@@ -154,6 +154,8 @@ def _taken(job, takes):
 def enough(requests, error):
     """Return how many requests give a mean number of rounds with this relative standard error, if they vary as these do."""
     counts = np.array([request.rounds for request in requests])
+    if len(counts) < 2:
+        return 2  # one alone says nothing about how they vary
     return math.ceil((counts.std(ddof=1) / counts.mean() / error) ** 2)
 
 

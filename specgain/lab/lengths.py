@@ -97,9 +97,10 @@ class StepCost:
         tried = np.unique(depth[alike])
         means = [time[alike & (depth == g)].mean() for g in tried]
         equal = np.interp(np.arange(tried[-1] + 1), tried, means)
-        lines = np.stack([np.ones(len(full)), depth, rows + drafted], axis=1)
+        # a row alone has one position per pass, which then stand for both, and no other row to differ from
+        lines = np.stack([np.ones(len(full)), depth, (rows + drafted) * (rows > 1)], axis=1)
         drafting = depth > 0
-        unequal = drafting if alike.all() else ~alike  # a row alone has no other to differ from
+        unequal = ~alike if rows > 1 else drafting
         t_ask = _prices(lines[drafting], t_draft[drafting])[0]
         return cls(rows, tuple(equal.tolist()), *_prices(lines[unequal], time[unequal]), t_ask)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import itertools
 import json
 import re
 from fractions import Fraction
@@ -37,6 +38,22 @@ def test_the_text_follows_the_model_that_verifies(chapter):
     laws, kept = [tuple(map(Fraction, line[:3])) for line in lines], [Fraction(line[3]) for line in lines]
     assert laws == [tuple(names["p"])] * 2 + [tuple(names["p_rough"])] * 2 and laws[0] != laws[2]
     assert kept[1] < kept[0] and kept[2] != kept[0]
+
+
+@pytest.mark.claims("C6.2")
+def test_what_shifted_features_cost_stands_beside_the_whiskers(chapter):
+    """8 and 4 bits stay inside those of the original target, on every text; short training moves less than they are wide."""
+    cells, heads, domains = chapter[0]["cells"], chapter[0]["heads"], ("json", "prose", "viet")
+    seen = {(c["target"], c["draft"], c["domain"]): c for c in cells if c["features"] == "own" and "trained_on" not in c}
+    for head, domain in itertools.product(heads, domains):
+        low, high = seen["fp32", head, domain]["interval"]
+        assert all(low <= seen[bits, head, domain]["committed_length"] <= high for bits in ("int8", "4 bits"))
+        (on_coarse, on_fine) = (
+            next(c for c in cells if (c["draft"], c["domain"], c.get("trained_on")) == (head, domain, source))
+            for source in ("3 bits", "fp32")
+        )
+        moved = abs(on_coarse["committed_length"] - on_fine["committed_length"])
+        assert moved < on_fine["interval"][1] - on_fine["interval"][0]
 
 
 def runs(accelerator, batch, format="int4", draft=HEAD, arithmetic="fp16"):

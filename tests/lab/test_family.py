@@ -89,6 +89,7 @@ def test_enough_gives_the_standard_error():
     requests = [SimpleNamespace(rounds=n) for n in (8, 10, 12)]  # relative standard deviation 0.2
     assert family.enough(requests, 0.05) == 16 and family.enough(requests, 0.0499) == 17
     assert family.enough(requests[:1] * 5, 0.05) == 0
+    assert family.enough(requests[:1], 0.05) == 2  # one alone says nothing about how they vary
 
 
 def test_a_suffix_draft_that_shares_learns_from_its_neighbours(pair):

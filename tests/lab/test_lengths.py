@@ -109,8 +109,7 @@ def test_a_row_alone_is_never_unequal():
     rounds = [one_round([0], [d], 4.0 if d == 0 else 5.0 + 0.9 * d, 0.5 * d) for d in (0, 1, 2, 3, 4)]
     found = StepCost.fit(rounds, 1)
     assert found.equal == pytest.approx((4.0, 5.9, 6.8, 7.7, 8.6)) and found.round(3, 1) == found.step(3, 4)
-    assert found.step(4, 3) == pytest.approx(found.base + 4 * found.per_pass + 3 * found.per_position)
-    assert found.base + 2 * found.per_pass + 3 * found.per_position == pytest.approx(6.8)  # the line is that of all
+    assert [found.base, found.per_pass, found.per_position] == pytest.approx([5.0, 0.9, 0.0])  # the line of all rounds
 
 
 @pytest.mark.claims("C3.4")
@@ -174,7 +173,7 @@ def test_what_the_chapter_says_about_the_committed_measurement():
         for end in ("least", "most"):
             assert max(record["summary"], key=lambda arm: record["summary"][arm][kind][end]) == "budget"
     few, many = record["cost"]
-    assert few["per_position_ms"] < 0.05 and many["per_position_ms"] * many["rows"] < many["per_pass_ms"] / 2
+    assert all(0 < cost["per_position_ms"] < cost["per_pass_ms"] / 10 for cost in (few, many))
     named = {(c["rows"], c["load"], c["arm"]): c for c in record["cells"]}
     budget, fixed = named[4, "json", "budget"], named[4, "json", "γ = 3"]
     assert budget["best_fixed"] == "γ = 3" and budget["t_round_ms"] > fixed["t_round_ms"]
@@ -184,8 +183,7 @@ def test_what_the_chapter_says_about_the_committed_measurement():
 
 @pytest.mark.claims("C3.4", "C3.5")
 def test_what_the_chapter_says_about_a_draft_of_one_pass():
-    """The budget by head wins on eight of nine mixed loads and beats the one by history everywhere; where a load of one kind
-    loses 2 %, it does what the best fixed length does."""
+    """The budget by head wins on eight of nine mixed loads, loses at most 1 % on one kind, and beats the one by history."""
     path = MEASURED.with_name("lengths-block.json")
     record = json.loads(path.read_text(encoding="utf-8"))
     assert record["plan"] == json.loads(path.with_name("lengths-block-plan.json").read_text(encoding="utf-8"))
@@ -193,16 +191,16 @@ def test_what_the_chapter_says_about_a_draft_of_one_pass():
     named = {(c["rows"], c["load"], c["arm"]): c for c in record["cells"]}
     by_head = [cell for cell in record["cells"] if cell["arm"] == "budget by head"]
     mixed = [cell for cell in by_head if cell["mixed"]]
-    assert sum(cell["ratio"] > 1 for cell in mixed) == 8 and sum(cell["interval"][0] > 1 for cell in mixed) == 8
-    assert min(cell["ratio"] for cell in mixed) > 0.97 and min(cell["interval"][1] for cell in mixed) > 1
+    assert sum(cell["ratio"] > 1 for cell in mixed) == 8 and sum(cell["interval"][0] > 1 for cell in mixed) == 7
+    worst = min(mixed, key=lambda cell: cell["ratio"])
+    assert (worst["rows"], worst["load"]) == (16, "func and prose") and worst["ratio"] > 0.98 and worst["interval"][1] > 1
+    assert min(cell["ratio"] for cell in by_head if not cell["mixed"]) > 0.985
     assert all(cell["ratio"] > named[cell["rows"], cell["load"], "budget"]["ratio"] for cell in by_head)
-    (lost,) = (cell for cell in by_head if not cell["mixed"] and cell["ratio"] < 0.98)
-    best = named[lost["rows"], lost["load"], lost["best_fixed"]]
-    assert (lost["rows"], lost["load"]) == (16, "prose") and lost["ratio"] > 0.975 and lost["interval"][1] > 1
-    assert lost["drafted_per_round"] == pytest.approx(best["drafted_per_round"], rel=0.03)
-    assert lost["committed_length"] == pytest.approx(best["committed_length"], rel=0.005)
     assert all(0 <= cell["selection_percent"] < 2 for cell in by_head)
     assert record["plan"]["stagger"] > 0  # the rows of every arm are out of step
-    assert record["plan"]["context"] == 96  # what follows is none of the text on which the rule was found
     for cost in record["cost"]:
-        assert cost["unequal_ms"] > 2 * cost["per_position_ms"] and 0.05 < cost["t_choose_ms"] < cost["t_ask_ms"] < 1
+        assert 0.05 < cost["t_choose_ms"] < cost["t_ask_ms"] < 1
+        for gamma in record["plan"]["fixed"][1:]:
+            positions = cost["rows"] * (gamma + 1)
+            line = cost["base_ms"] + gamma * cost["per_pass_ms"] + positions * cost["per_position_ms"]
+            assert 1 < line / cost["equal_ms"][gamma] < 1.1  # equal rows cost less than the line of the unequal ones
