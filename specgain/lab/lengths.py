@@ -98,15 +98,14 @@ class StepCost:
         means = [time[alike & (depth == g)].mean() for g in tried]
         equal = np.interp(np.arange(tried[-1] + 1), tried, means)
         # a row alone has one position per pass, which then stand for both, and no other row to differ from
-        lines = np.stack([np.ones(len(full)), depth, (rows + drafted) * (rows > 1)], axis=1)
-        drafting = depth > 0
-        unequal = ~alike if rows > 1 else drafting
-        t_ask = _prices(lines[drafting], t_draft[drafting])[0]
-        return cls(rows, tuple(equal.tolist()), *_prices(lines[unequal], time[unequal]), t_ask)
+        unequal, positions = (~alike, rows + drafted) if rows > 1 else (depth > 0, 0 * depth)
+        prices, (t_ask, *_) = _prices(unequal, depth, positions, time), _prices(depth > 0, depth, drafted, t_draft)
+        return cls(rows, tuple(equal.tolist()), *prices, t_ask)
 
 
-def _prices(seen, seconds):
-    """Return the prices (columns of `seen`) that explain the seconds best, none below 0."""
+def _prices(which, depth, places, seconds):
+    """Return (base, per depth, per place) that explain the seconds of these rounds best, none below 0."""
+    seen, seconds = np.stack([np.ones(len(depth)), depth, places], axis=1)[which], seconds[which]
     prices = None
     while prices is None or prices.min() < 0:
         seen = seen if prices is None else seen * (prices >= 0)

@@ -75,7 +75,7 @@ def test_the_cost_of_a_step_is_found_from_rounds_of_equal_and_of_unequal_lengths
     drafted = [[0, 0, 0], [1, 1, 1], [2, 2, 2], [4, 4, 4], *(varied.gammas(3, [0, 1, 2]) for _ in range(60))]
     drafted = [d for d in drafted if d != [3, 3, 3]]
     rounds = [
-        one_round([0, 1, 2], d, float(true.step(max(d), 3 + sum(d))), 1.5 + 0.1 * max(d) if any(d) else 0.0)
+        one_round([0, 1, 2], d, float(true.step(max(d), 3 + sum(d))), 1.5 + 0.1 * max(d) + 0.05 * sum(d) if any(d) else 0.0)
         for d in drafted
     ]
     rounds.append(one_round([0, 1], [4, 4], 99.0))  # an emptying batch does not count
