@@ -116,5 +116,5 @@ def rounds_behind(accepted, drafted, per_round=(), gamma=None):
         return drafted // gamma, low, None if high == inf else high
     if high == inf:
         return None, low, None
-    best = min(per_round, key=lambda printed: printed.half / printed.value)
+    best = min((printed for printed in per_round if printed.value), key=lambda printed: printed.half / printed.value)
     return min(max(round(accepted / best.value), low), high), low, high

@@ -42,7 +42,7 @@ KV_SIZE = re.compile(r"KV cache size: ([\d,]+) tokens")
 class LogV1:
     """Collects `SpecDecoding metrics` lines and the engine lines beside them into one Record."""
 
-    engine, format = ENGINE, "vllm-log-v1"
+    format = "vllm-log-v1"
     markers = ("SpecDecoding metrics:", "Avg generation throughput:", "KV cache size:")
 
     def __init__(self, name, gamma=None):
@@ -310,7 +310,7 @@ def _window(window, rates):
 class LogV0:
     """Collects `Speculative metrics` lines: the V0 engine's, cumulative, or those of the first V1 releases."""
 
-    engine, format = ENGINE, "vllm-log-v0"
+    format = "vllm-log-v0"
     markers = ("Speculative metrics:",)
 
     def __init__(self, name, gamma=None):
@@ -330,11 +330,11 @@ class LogV0:
 
     def _add(self, now):
         before = self.lines[-1] if self.lines else None
+        if before and now["gamma"] != before["gamma"]:
+            raise RecordError(f"the draft length changes from {before['gamma']} to {now['gamma']}")
         if before and not now["early_v1"] and any(now[key] < before[key] for key in ("drafted", "emitted")):
             self.restarts += 1
             self._close(before)
-        if before and now["gamma"] != before["gamma"]:
-            raise RecordError(f"the draft length changes from {before['gamma']} to {now['gamma']}")
         if now["early_v1"]:
             self._close(now)
         elif before and not self.restarts and len(self.record.windows) < KEPT:

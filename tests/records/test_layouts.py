@@ -87,6 +87,19 @@ def test_v0_restart_adds_segments(summarise):
     text = line.format(0.4, 2000, 4000, 2000) + line.format(0.4, 200, 400, 200)
     summary = summarise(text)
     assert (summary["rounds"], summary[DRAFTING]) == (1100, 2.0) and "restart" in codes(summary)
+    other = line.replace("tokens: 4,", "tokens: 5,").format(0.5, 50, 100, 60)  # another length: left out
+    summary = summarise(text + other + other)
+    assert (summary["rounds"], summary[DRAFTING]) == (1100, 2.0) and {"restart", "left-out"} <= codes(summary)
+
+
+def test_a_line_with_next_to_nothing_accepted(summarise):
+    """The printed length is 1.00, so only the rates tell the rounds: one accepted token at 0.2 to 0.4 %."""
+    summary = summarise(
+        "INFO SpecDecoding metrics: Mean acceptance length: 1.00, Accepted throughput: 0.10 tokens/s, Drafted "
+        "throughput: 59.90 tokens/s, Accepted: 1 tokens, Drafted: 599 tokens, Per-position acceptance rate: 0.003, "
+        "0.000, Avg Draft acceptance rate: 0.2%\n"
+    )
+    assert (summary["accepted"], summary["rounds"], summary["windows"][0]["rounds_range"]) == (1, 333, [300, 500])
 
 
 LLAMA = """\
