@@ -131,7 +131,7 @@ def load(path):
 
 
 def check_thresholds(data, name="thresholds"):
-    """Return `data` if it has the form above."""
+    """Return `data` if it has the form above, else raise RecordError."""
     if not isinstance(data, dict):
         raise RecordError(f"{name}: the thresholds are no object")
     for gate, keys in data.items():
@@ -144,6 +144,9 @@ def check_thresholds(data, name="thresholds"):
             if (key == "load" or key.endswith("_ms")) and not isinstance(value, dict):
                 example = '{"max_concurrency": 16}' if key == "load" else '{"p99": 500}'
                 raise RecordError(f"{name}: {gate}.{key} = {shown(value)} is no object such as {example}")
+            single = value.values() if key == "load" else [value] if key == "workload" else ()
+            if wrong := [v for v in single if isinstance(v, (list, dict))]:
+                raise RecordError(f"{name}: {gate}.{key} holds {shown(wrong[0])}; it must be a text or a number")
     return data
 
 

@@ -130,6 +130,8 @@ def test_thresholds_are_checked(tmp_path):
     for text, message in (
         ('{"speed": {}}', "is no gate"), ('{"latency": {"tpot": 3}}', "latency has tpot"), ("[]", "are no object"),
         ('{"latency": {"load": {}, "load": {}}}', "more than once"), ('{"latency": 3}', "no object"), ("{", "broken JSON"),
+        ('{"latency": {"workload": ["random"]}}', "must be a text or a number"),
+        ('{"latency": {"load": {"max_concurrency": [4]}}}', "must be a text or a number"),
     ):  # fmt: skip
         path = tmp_path / "t.json"
         path.write_text(text)
