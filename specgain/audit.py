@@ -7,7 +7,7 @@ programs, and a slow plain step breaks the ceiling legitimately.
     E_γ(a) = 1 + a + … + a^γ                    tokens per round for one a at every position (Leviathan et al., eq. 1)
     S      = E_γ(a)/(γ·c + 1)                   their theorem 3.8: verification at the price of a plain step
     S ≤ τ                                       unless a round is cheaper than a plain step
-    (γ·ĉ + γ + 1)/E_γ(a)                        growth of arithmetic (theorem 3.11)
+    (γ·ĉ + γ + 1)/E_γ(a)                        growth of arithmetic (theorem 3.11); ĉ is 0 if c is, else from 0 to 1
 """
 
 import re
@@ -112,7 +112,7 @@ class Audit:
 
 
 RATES = {
-    "conditional acceptance, the same at every position": lambda rate, gamma: length_band(rate, gamma),
+    "conditional acceptance, the same at every position": length_band,
     "accepted over drafted tokens": lambda rate, gamma: Band(1 + gamma * rate.low, 1 + gamma * rate.high),
     "tokens per round over γ + 1": lambda rate, gamma: Band((gamma + 1) * rate.low, (gamma + 1) * rate.high),
 }
@@ -183,8 +183,10 @@ def _model(out, bands, gamma):
     length = length_band(bands["alpha"], gamma)
     out.implied["length_of_the_model"] = length
     if "operations" in bands:
-        growth = Band(gamma + 1, gamma + 1) / length
-        out.add("operations", growth.meets(bands["operations"]), f"(γ + 1)/E = {growth}, printed {bands['operations']}")
+        free = "c" in bands and bands["c"].high == 0
+        growth = Band(gamma + 1, gamma + 1 + (0 if free else gamma)) / length
+        text = f"(γ·ĉ + γ + 1)/E = {growth}, printed {bands['operations']}"
+        out.add("operations", growth.meets(bands["operations"]), text)
     if "c" not in bands:
         return
     cost = Band(1 + gamma * max(0.0, bands["c"].low), 1 + gamma * bands["c"].high)
@@ -215,6 +217,8 @@ def _ceiling(out, tau, speedup):
 
 def _ratio(out, plain, spec, speedup, per):
     """Check that a printed speedup is the ratio of the printed times or speeds."""
+    if per not in TIMES:
+        raise RecordError(f"per = {per!r} is not known; known are {', '.join(TIMES)}")
     if min(plain.low, spec.low) <= 0:
         raise RecordError("plain and spec must be positive")
     ratio = plain / spec if per == "ms" else spec / plain

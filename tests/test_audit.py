@@ -96,6 +96,10 @@ def test_which_rate_was_meant():
         ({"tau": "3.33", "speedup": "3.33"}, "consistent"),
         ({"alpha": "0.8", "gamma": 4, "c": "0.05", "expected": "4.9"}, "impossible"),
         ({"alpha": "1.2", "gamma": 4, "tau": "3"}, "impossible"),
+        ({"alpha": "0.80", "gamma": 5, "c": 0, "operations": "1.63"}, "consistent"),  # 6/E = 1.626, a free draft
+        ({"alpha": "0.80", "gamma": 5, "c": 0, "operations": "1.76"}, "impossible"),
+        ({"alpha": "0.80", "gamma": 5, "c": "0.1", "operations": "1.76"}, "consistent"),  # the draft computes as well
+        ({"alpha": "0.80", "gamma": 5, "c": "0.1", "operations": "1.40"}, "impossible"),
         ({"alpha": "0.8"}, "cannot-tell"),
         ({"plain": "31.3", "spec": "52.9", "speedup": "1.69", "per": "tok/s"}, "consistent"),
     ],
@@ -110,6 +114,11 @@ def test_verdicts(numbers, verdict):
 def test_what_is_no_printed_number(bad):
     with pytest.raises(RecordError, match="not a number as a table prints it|value = "):
         printed(bad)
+
+
+def test_unit_of_a_ratio():
+    with pytest.raises(RecordError, match="per = 's' is not known"):
+        audit(plain="31.3", spec="52.9", speedup="1.69", per="s")
 
 
 def test_printed_precision_is_kept():
