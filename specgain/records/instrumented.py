@@ -87,11 +87,8 @@ def roundlog(value, name):
 def record(logs, name, format_, version=None, timed=True):
     """Return the Record of RequestLogs that share one arm."""
     out = Record(ENGINE, format_, version, "per round", name)
-    everything = [
-        (d, a, c, t) for r in logs for d, a, c, t in zip(r.drafted, r.accepted, r.cut, r.t_round, strict=True)
-    ]
-    drafting = [row for row in everything if row[0]]
-    out.rounds_all, out.committed = len(everything), sum(r.tokens for r in logs)
+    drafting = [pair for r in logs for pair in zip(r.drafted, r.accepted, strict=True) if pair[0]]
+    out.rounds_all, out.committed = sum(r.rounds for r in logs), sum(r.tokens for r in logs)
     if timed:
         out.decode_seconds = sum(r.time for r in logs)
         out.details |= _phases(logs, out.rounds_all)
@@ -111,7 +108,7 @@ def record(logs, name, format_, version=None, timed=True):
 
 
 def _acceptance(out, drafting):
-    drafted, accepted, cut, _ = zip(*drafting, strict=True)
+    drafted, accepted = zip(*drafting, strict=True)
     out.rounds, out.drafted, out.accepted = len(drafting), sum(drafted), sum(accepted)
     out.gamma = max(drafted)
     out.accepted_at = tuple(sum(a >= i for a in accepted) for i in range(1, out.gamma + 1))

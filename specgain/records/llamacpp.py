@@ -33,8 +33,8 @@ DRAFTING = "the rounds with a draft: the server log at trace level (statistics, 
 class ServerLog:
     """Collects the timing lines of a llama.cpp server into one Record, one entry per request."""
 
-    engine, format = ENGINE, "llamacpp-server-log"
-    markers = ("eval time", "draft acceptance", "statistics ", "acc per pos")
+    format = "llamacpp-server-log"
+    markers = ("eval time", "draft acceptance", "statistics ")
 
     def __init__(self, name, gamma=None):
         self.record = Record(ENGINE, self.format, aggregation="per request, pooled by counts", name=name, gamma=gamma)
@@ -51,7 +51,7 @@ class ServerLog:
                 self._eval(body)
             elif marker == "draft acceptance":
                 self._rate(body, line)
-            elif marker == "statistics ":
+            else:
                 self._statistics(body)
         except RecordError as error:
             self.left_out.add(error)
@@ -134,7 +134,6 @@ class ServerLog:
 
 def fill(record, entries):
     """Add up per-request entries; tokens − accepted of a request are its verification steps, within one."""
-    drafted = [e for e in entries if e["drafted"]]
     record.drafted = sum(e["drafted"] for e in entries)
     record.accepted = sum(e["accepted"] for e in entries)
     if all(e["drafts"] is not None for e in entries):
@@ -148,7 +147,7 @@ def fill(record, entries):
     else:
         record.missing["committed_length"] = "the eval time line above the acceptance line (tokens and milliseconds)"
     record.missing["survival"] = record.missing["conditional"] = "acceptance per position: the log at trace level"
-    if not drafted:
+    if not record.drafted:
         record.rounds = record.drafted = record.accepted = None
         record.missing["accepted"] = "drafts: none were made (or this server does not print them)"
 

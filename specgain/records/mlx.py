@@ -44,8 +44,8 @@ def responses(values, name):
     for value in values:
         entry = _request(value["timings"], name)
         record.per_request.append(entry)
-        for key, field in (("rounds", "rounds"), ("drafted", "drafted"), ("accepted", "accepted")):
-            setattr(record, key, getattr(record, key) + entry[field])
+        for key in ("rounds", "drafted", "accepted"):
+            setattr(record, key, getattr(record, key) + entry[key])
         record.committed += entry["tokens"]
         record.rounds_all += entry["tokens"] - entry["accepted"]
         record.decode_seconds += entry["seconds"]

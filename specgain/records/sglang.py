@@ -27,7 +27,7 @@ CANDIDATES = range(2, 129)  # numbers of draft tokens tried to explain the print
 class DecodeLog:
     """Collects `Decode batch` lines into one Record of lengths and round times, without counts."""
 
-    engine, format = ENGINE, "sglang-decode-log"
+    format = "sglang-decode-log"
     markers = ("Decode batch", "Prefill batch")
 
     def __init__(self, name, gamma=None):

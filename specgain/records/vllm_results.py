@@ -319,9 +319,12 @@ def _check_steps(taken, offered, entry, name):
 # -------------------------------------------------------------------------------------------------- printed blocks
 
 
-def rows(text, end=re.compile(r"^={20,}\s*$", re.MULTILINE)):
+END = re.compile(r"^={20,}\s*$", re.MULTILINE)
+
+
+def rows(text):
     """Return {label: value text} of the lines "Label:   value" up to a closing line of =====, and whether it closed."""
-    match = end.search(text)
+    match = END.search(text)
     return dict(ROW.findall(text[: match.start()] if match else text)), bool(match)
 
 
