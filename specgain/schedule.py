@@ -67,7 +67,6 @@ V1_ONLY = frozenset(("suffix", "medusa", "mlp_speculator", "custom_class"))  # m
 V1_SCHEDULES = frozenset(("ngram", "eagle", "eagle3", "mtp", "draft_model", "dflash"))
 V1_ASSERTS = frozenset(("suffix", "ngram_gpu", "medusa", "extract_hidden_states"))  # 0.32.0: fail at a lowered length
 NO_CACHE = frozenset(("ngram", "ngram_gpu", "suffix"))  # drafters without a cache of their own
-NO_MODEL = frozenset(("ngram", "ngram_gpu", "suffix", "mtp", "dspark"))
 
 
 def release(engine):
@@ -155,7 +154,7 @@ def config_rows(table):
 
 
 def _kind(value):
-    names = {str: "a text", dict: "an object", type(None): "null", bool: "true or false", int: "a number"}
+    names = {str: "a text", dict: "an object", type(None): "null", bool: "true or false"}
     return names.get(type(value), "a number")
 
 

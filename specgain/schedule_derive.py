@@ -8,6 +8,7 @@ with its own cache; where it was measured, its own S is used, else a warning say
 """
 
 import json
+import math
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -42,7 +43,7 @@ class Point:
 class Schedule:
     """Ranges [first, last, draft length] with the reason and the expected gain of each, warnings and advice."""
 
-    ranges: list = field(default_factory=list)  # dicts: first, last, gamma, speedup, reason
+    ranges: list = field(default_factory=list)  # dicts: first, last, gamma, speedup, batch (where measured), reason
     warnings: list = field(default_factory=list)
     advice: list = field(default_factory=list)
 
@@ -146,7 +147,7 @@ def _size(text, least=1):
 
 
 def derive(points, max_num_seqs=None, tolerance=TOLERANCE):
-    """Return the `Schedule` for measured Points, up to `max_num_seqs` (default: the largest measured size).
+    """Return the `Schedule` for measured Points, up to the largest measured size, or `max_num_seqs` if that is larger.
 
     Raises RecordError if a batch size lacks its plain run, a time is 0, or nothing was measured.
     """
@@ -171,11 +172,11 @@ def derive(points, max_num_seqs=None, tolerance=TOLERANCE):
 
 def _between(size, larger):
     """Return the first batch size that is nearer to `larger` than to `size`, by ratio."""
-    return max(size + 1, min(larger, int((size * larger) ** 0.5) + 1))
+    return math.isqrt(size * larger) + 1
 
 
 def _choose(row, tolerance):
-    """Return {gamma, speedup, reason} of one batch size."""
+    """Return {gamma, speedup, batch, reason} of one measured batch size."""
     plain = row[None].seconds
     gains = {gamma: plain / point.seconds for gamma, point in row.items() if gamma is not None}
     drafting = {gamma: s for gamma, s in gains.items() if gamma > 0}

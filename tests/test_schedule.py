@@ -38,6 +38,12 @@ def test_handed_schedules_end_to_end(case, engine):
         assert found.errors[0].code == case["error"] and found.effective is None
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_configurations_of_four_methods_are_taken(engine):
+    for config in json.loads((DATA / "vllm/speculative_config_examples.json").read_text()):
+        assert check(config, max_num_seqs=512, engine=engine).ok, config
+
+
 MEANING = {  # a phrase of the engine's message → our code
     "non-overlapping": "overlap", "first batch-size range must start at 1": "first_start",
     "must be <= end": "start_gt_end",
