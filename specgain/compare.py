@@ -33,7 +33,6 @@ LEVEL, RESAMPLES = 0.95, 4000
 FEW, MANY = 8, 2000  # requests: fewer make a rough interval, for more the bootstrap has reached its normal limit
 DEAREST = 100  # plain steps; a dearer round is a mistake in the units, since 16 candidates of a full-size draft cost 33
 SAME = ("model_id", "device", "max_concurrency", "request_rate", "burstiness")  # of both sides, or S is undefined
-VERDICTS = ("faster", "slower", "within-noise", "cannot-tell")
 FAULTS = ("acceptance", "draft", "verify", "other", "capacity", "none", "unknown")
 
 

@@ -65,16 +65,16 @@ def _best_of_convex(ledger, base, linear, quadratic):
         least_time_per_token = linear if a == 1 else base * (1 - a)
         return None if ledger.t_decode > least_time_per_token else 0
     high = 1
-    while _polynomial_step_pays(ledger, high, base, linear, quadratic):
+    while _polynomial_step_pays(ledger, high, linear, quadratic):
         high *= 2
     low = high // 2  # the step from `low` pays (or low is 0, where the rule does not start), the one from `high` fails
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if _polynomial_step_pays(ledger, middle, base, linear, quadratic) else (low, middle)
+        low, high = (middle, high) if _polynomial_step_pays(ledger, middle, linear, quadratic) else (low, middle)
     return high if ledger.speedup(high) > 1 else 0
 
 
-def _polynomial_step_pays(ledger, gamma, base, linear, quadratic):
+def _polynomial_step_pays(ledger, gamma, linear, quadratic):
     """Return `step_pays` with the cost difference taken in closed form, so that no digits are lost at large γ."""
     a = ledger.acceptance.conditional(1)[0]
     t_step = linear + quadratic * (2 * gamma + 1)

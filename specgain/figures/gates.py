@@ -95,7 +95,7 @@ def fault_tree(comparison, speedups=(), target=None):
     ax.set(xlim=(0, 100), ylim=(98, 0))
     ax.axis("off")
     taken, dearest = _path(comparison, speedups, target), _dearest(comparison)
-    for name, (x, y, wide, high, text) in _boxes(comparison, speedups, target).items():
+    for name, (x, y, wide, high, text) in _boxes(comparison, speedups).items():
         _box(ax, x, y, wide, high, text, name in taken, name == dearest)
     for (start, end, word), points in ARROWS.items():
         _arrow(ax, points, word, start in taken and end in taken)
@@ -123,24 +123,18 @@ def _path(comparison, speedups, target):
     return path | ({"by load": "speculate by load"} if low else {"off": "no speculation"})
 
 
-def _times(comparison):
-    """Return {phase: ms a round or None} of the speculative side."""
-    details = comparison.spec.details or (comparison.spec_runs[0].details if comparison.spec_runs else {})
-    return {key: details.get(f"t_{key}_ms") for _, key in PHASES}
-
-
 def _dearest(comparison):
     """Return the box of the phase that costs most beyond a plain step, or None where the phases are not timed."""
-    times = _times(comparison)
+    times = comparison.parts
     if None in times.values() or comparison.t_decode is None:
         return None
-    excess = times | {"verify": times["verify"] - 1e3 * comparison.t_decode}
+    excess = times | {"verify": times["verify"] - comparison.t_decode}
     return f"phase {max(excess, key=excess.get)}"
 
 
-def _boxes(comparison, speedups, target):
+def _boxes(comparison, speedups):
     """Return {box: (x, y, width, height, text)} in the 100 × 98 field, y downwards."""
-    times = _times(comparison)
+    times = comparison.parts
     length = f": {comparison.committed_length:.2f}" if comparison.committed_length else ""
     boxes = {
         "faster": (1, 3, 44, 10, f"Faster at the target load? {comparison.verdict.replace('-', ' ')}"),
@@ -153,8 +147,8 @@ def _boxes(comparison, speedups, target):
         "off": (58, 89, 41, 8, "Fix it first, or leave it off."),
     }
     for place, (name, key) in enumerate(PHASES):
-        spent = times[key]
-        boxes[f"phase {key}"] = (1, 41 + 10 * place, 44, 8, name + (f": {spent:.2f} ms a round" if spent is not None else ""))
+        spent = "" if times[key] is None else f": {times[key] * 1e3:.2f} ms a round"
+        boxes[f"phase {key}"] = (1, 41 + 10 * place, 44, 8, name + spent)
     boxes["phase cache"] = (1, 71, 44, 8, "cache upkeep")
     return boxes
 
@@ -182,9 +176,7 @@ ARROWS = {
 
 def _box(ax, x, y, wide, high, text, taken, dearest):
     edge = LOSS if dearest else INK
-    ax.add_patch(
-        _rounded(x, y, wide, high, edgecolor=edge, linewidth=2.0 if taken else 0.7, alpha=1 if taken else 0.5)
-    )
+    ax.add_patch(_rounded(x, y, wide, high, edgecolor=edge, linewidth=2.0 if taken else 0.7, alpha=1 if taken else 0.5))
     if dearest:
         mark = "◀ costs most\n     beyond a plain step"
         ax.text(x + wide + 1.5, y + high / 2 + 1, mark, color=LOSS, va="center", size=SMALL, linespacing=1.3)

@@ -372,7 +372,7 @@ def at_most_one_over_e(v, words, u, log_u, tangents):
     r"The bound with finite $n=\gamma+1$ is sharper: at most $1/(1-(n/(n+1))^{n+1})$ where lengths $n-1$ and $n$ tie.",
 )
 def foresight(bonus=1, power=1, theta=lambda mu, f: mu - f, order=1, times=1):
-    mu, best, a = positive("mu", "S", "a")
+    mu, best = positive("mu", "S")
     f = Symbol("f", integer=True, nonnegative=True)
     odds = mu / (1 + mu)
     length, cost = lambda g: committed_length_constant(odds, g), lambda g: 1 + c * g  # noqa: E731

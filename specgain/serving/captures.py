@@ -94,7 +94,7 @@ def replay(plain, spec, rounds, clients):
     Only the plain capture gives times.  Of the speculative one the simulator sees prompts, output lengths and what was
     drafted and accepted; its times are what the prediction is judged by.
     """
-    engine = Engine(fit_cost(plain, clients), max_num_seqs=max(clients, 1))
+    engine = Engine(fit_cost(plain, clients), max_num_seqs=clients)
     sides = [
         simulate(engine, map(Request, plain["input_lens"], plain["output_lens"]), clients=clients, keep="steps"),
         simulate(
