@@ -312,6 +312,8 @@ def check(
     rel = release(engine)
     if max_num_seqs is not None and max_num_seqs < 1:
         raise RecordError(f"max_num_seqs = {max_num_seqs} must be 1 or more")
+    if runner not in (None, "V1", "V2"):
+        raise RecordError(f"runner = {runner!r} is not known; known are V1 and V2")
     out = Check(engine=f"vllm=={rel.version}")
     config, table = _settings(config, method, num_speculative_tokens)
     gamma = _argument(config.get("num_speculative_tokens"))

@@ -2,9 +2,9 @@
 
 At each measured batch size the candidates are the draft lengths that were run there and no speculation at all. Their
 worth is S, the plain time per token over theirs. The shortest length within `tolerance` of the best is taken (it holds
-less memory and disturbs others less), and none if the best does not beat plain decoding by more than `tolerance`.
-Sizes between two measured ones take the nearer one (by ratio). Draft length 0 inside a schedule is not free for a draft
-with its own cache; where it was measured, its own S is used, else a warning says so.
+less memory and disturbs others less), and none if the best does not beat plain decoding, and length 0 where that was
+measured, by more than `tolerance`. Sizes between two measured ones take the nearer one (by ratio). Draft length 0 inside
+a schedule is not free for a draft with its own cache; where it was measured, its own S is used, else a warning says so.
 """
 
 import json
@@ -184,9 +184,8 @@ def _choose(row, tolerance):
     listed = ", ".join(f"{gamma}: {s:.3f}" for gamma, s in sorted(gains.items()))
     zero = gains.get(0)
     if best <= max(1.0, zero or 0.0) + tolerance:
-        reason = (
-            f"no draft length beats plain decoding by more than {tolerance:.0%} (S by length: {listed or 'none run'})"
-        )
+        rival = "length 0" if (zero or 0.0) > 1.0 else "plain decoding"
+        reason = f"no draft length beats {rival} by more than {tolerance:.0%} (S by length: {listed or 'none run'})"
         return {"gamma": 0, "speedup": zero if zero is not None else 1.0, "batch": row[None].batch, "reason": reason}
     gamma = min(g for g, s in drafting.items() if s >= best * (1 - tolerance))
     reason = f"the shortest length within {tolerance:.0%} of the best (S by length: {listed})"

@@ -109,6 +109,11 @@ def test_a_clean_schedule_has_no_warning():
     assert check([[1, 64, 3], [65, 128, 1]], 128, 3, method="eagle3", runner="V2").warnings == []
 
 
+def test_a_runner_that_is_none():
+    with pytest.raises(RecordError, match="runner = 'v1' is not known; known are V1 and V2"):
+        check(TABLE, 512, 3, method="suffix", runner="v1")
+
+
 def test_methods_and_runners_by_release():
     def result(engine, method, runner=None):
         return check(

@@ -59,6 +59,14 @@ def test_shortest_length_within_the_tolerance():
     assert derive(rows).ranges[0]["gamma"] == 2 and derive(rows, tolerance=0.0).ranges[0]["gamma"] == 5
 
 
+def test_the_reason_names_what_no_length_beats():
+    rows = [Point(1, None, 1 / 100), Point(1, 0, 1 / 105), Point(1, 3, 1 / 106)]
+    assert derive(rows).ranges[0]["reason"].startswith("no draft length beats length 0 by more than 2%")
+    rows[1] = Point(1, 0, 1 / 95)
+    assert derive(rows).ranges[0]["gamma"] == 3
+    assert "beats plain decoding" in derive(rows, tolerance=0.1).ranges[0]["reason"]
+
+
 @pytest.mark.parametrize("rows", [[Point(1, None, 0.0), Point(1, 2, 0.01)], [Point(1, None, 0.01), Point(1, 2, 0.0)]])
 def test_a_time_of_zero_is_no_measurement(rows):
     with pytest.raises(RecordError, match="a measured time is above 0"):
