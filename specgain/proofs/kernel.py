@@ -339,14 +339,13 @@ class SameSign(Step):
 class Limit(Step):
     """The limit of formula as variable → point is value (Gruntz's algorithm, then an exact comparison)."""
 
-    def __init__(self, why, formula, variable, point, value, side="+-"):
+    def __init__(self, why, formula, variable, point, value):
         self.formula, self.variable, self.point = exact(formula), variable, exact(point)
-        self.value, self.why, self.side = exact(value), why, side
+        self.value, self.why = exact(value), why
 
     @cached_property
     def found(self):
-        side = "-" if self.point is sp.oo else self.side
-        return sp.limit(self.formula, self.variable, self.point, side)
+        return sp.limit(self.formula, self.variable, self.point, "-" if self.point is sp.oo else "+-")
 
     def claims(self):
         return [] if self.found.is_infinite and self.found == self.value else [(self.found - self.value, "=")]
@@ -356,7 +355,7 @@ class Limit(Step):
         return [f"the limit is {self.found}, not {self.value}"] if rest != 0 else []
 
     def relation(self):
-        return sp.Eq(sp.Limit(self.formula, self.variable, self.point, self.side), self.value, evaluate=False)
+        return sp.Eq(sp.Limit(self.formula, self.variable, self.point, "+-"), self.value, evaluate=False)
 
 
 class Lemma(Step):
