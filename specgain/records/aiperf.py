@@ -4,7 +4,7 @@ The record is engine-neutral; its histogram of K is sparse, with string keys and
 """
 
 from specgain.records.source import RecordError, count, shown
-from specgain.records.summary import Record, check
+from specgain.records.summary import Record, check, sum_places, tail_counts
 from specgain.records.vllm_results import histogram_entry
 
 KEY = "spec_decode_acceptance"
@@ -28,7 +28,7 @@ def responses(values, name):
     """Return the one Record of AIPerf records, pooled by counts."""
     record = Record("AIPerf", "aiperf-record", "0.11 or later", "per request, pooled by counts", name)
     record.rounds = record.drafted = record.accepted = 0
-    total, engines = [], set()
+    engines = set()
     for value in values:
         found = acceptance(value)
         engines.add(found.get("engine"))
@@ -36,11 +36,9 @@ def responses(values, name):
         record.per_request.append(entry)
         for key in ("rounds", "drafted", "accepted"):
             setattr(record, key, getattr(record, key) + entry[key])
-        width = max(len(total), len(entry["histogram"]))
-        total = [sum(h[k] for h in (total, entry["histogram"]) if k < len(h)) for k in range(width)]
-    record.gamma = len(total) - 1
-    record.accepted_at = tuple(sum(total[i:]) for i in range(1, len(total)))
-    record.details = {"acceptance_histogram": total, "served_by": sorted(filter(None, engines))}
+    total = sum_places([entry["histogram"] for entry in record.per_request])
+    record.gamma, record.accepted_at = len(total) - 1, tail_counts(total)
+    record.details = {"acceptance_histogram": list(total), "served_by": sorted(filter(None, engines))}
     record.missing["committed_length"] = "a count of all rounds, also those without a draft: the engine's own metrics"
     return check(record)
 

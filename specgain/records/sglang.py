@@ -14,7 +14,7 @@ import re
 from math import ceil, floor
 
 from specgain.records.source import RecordError, count, real
-from specgain.records.summary import GAMMA_MAX, Record, Request, check
+from specgain.records.summary import GAMMA_MAX, Record, Request, check, sum_places, tail_counts
 from specgain.records.text import KEPT, LeftOut, decimal, fields, from_engine, number, whole
 from specgain.records.vllm_results import histogram_entry, latencies, table
 
@@ -215,12 +215,9 @@ def responses(values, name):
 
 
 def _places(record):
-    histograms = [entry.get("histogram") for entry in record.per_request]
-    if None in histograms:
-        return
-    record.gamma = max(map(len, histograms)) - 1
-    total = [sum(h[k] for h in histograms if k < len(h)) for k in range(record.gamma + 1)]
-    record.accepted_at = tuple(sum(total[i:]) for i in range(1, len(total)))
+    total = sum_places([entry.get("histogram") for entry in record.per_request])
+    if total is not None:
+        record.gamma, record.accepted_at = len(total) - 1, tail_counts(total)
 
 
 def _response(info, name):

@@ -373,7 +373,7 @@ def pool(records):
     pooled = replace(first, name=", ".join(dict.fromkeys(r.name for r in records)), details={}, reported={})
     for key in COUNTS:
         setattr(pooled, key, _sum([getattr(r, key) for r in records]))
-    pooled.accepted_at = _sum_places([r.accepted_at for r in records])
+    pooled.accepted_at = sum_places([r.accepted_at for r in records])
     if pooled.accepted_at is None:
         pooled.survival = _weighted([r.rounds for r in records], [_survival(r) for r in records])
     for key in ("requests", "windows", "per_request"):
@@ -405,11 +405,21 @@ def _sum(values):
     return None if None in values else sum(values)
 
 
-def _sum_places(rows):
+def sum_places(rows):
+    """Return the sums of rows of counts place by place, as a tuple as long as the longest; None if a row is None."""
     if None in rows:
         return None
-    width = max(map(len, rows))
+    width = max(map(len, rows), default=0)
     return tuple(sum(row[i] for row in rows if i < len(row)) for i in range(width))
+
+
+def tail_counts(histogram):
+    """Return the rounds with K ≥ i, i = 1…γ, of a histogram of K = 0…γ.
+
+    >>> tail_counts([5, 2, 1])
+    (3, 1)
+    """
+    return tuple(sum(histogram[i:]) for i in range(1, len(histogram)))
 
 
 def _weighted(weights, rows):

@@ -13,7 +13,7 @@ import re
 
 from specgain.acceptance import estimate
 from specgain.records.source import RecordError, count, real, shown
-from specgain.records.summary import Record, Request, check, rises
+from specgain.records.summary import Record, Request, check, rises, sum_places, tail_counts
 from specgain.records.text import decimal, number, whole
 from specgain.records.vllm import ALL_ROUNDS, ENGINE
 
@@ -186,7 +186,7 @@ def responses(values, name):
     """Return the one Record of many responses; requests without acceptance metrics (null) stand as None."""
     record = Record(ENGINE, "vllm-response-metrics", "0.29 or later", "per request, pooled by counts", name)
     record.rounds = record.drafted = record.accepted = 0
-    steps, histogram, ends, none = ([], []), [], [], 0
+    steps, ends, none = ([], []), [], 0
     for value in values:
         entry = _response(value, steps, record)
         record.per_request.append(entry)
@@ -194,20 +194,20 @@ def responses(values, name):
         if entry:
             for key in ("rounds", "drafted", "accepted"):
                 setattr(record, key, getattr(record, key) + entry[key])
-            histogram = _add(histogram, entry["histogram"])
             ends.append(entry.get("rounds_bounds"))
-    _finish_responses(record, steps, histogram, ends, none)
+    _finish_responses(record, steps, ends, none)
     _response_times(record, values)
     return check(record)
 
 
-def _finish_responses(record, steps, histogram, ends, none):
+def _finish_responses(record, steps, ends, none):
+    histogram = sum_places([entry["histogram"] for entry in record.per_request if entry])
     if none:
         record.warn("no-metrics", f"{none} requests carry no acceptance metrics (null: n > 1, or collection was off)")
     if len(histogram) > 1 and record.rounds:
         record.gamma = len(histogram) - 1
-        record.accepted_at = tuple(sum(histogram[i:]) for i in range(1, len(histogram)))
-        record.details["acceptance_histogram"] = histogram
+        record.accepted_at = tail_counts(histogram)
+        record.details["acceptance_histogram"] = list(histogram)
     elif not record.rounds:
         record.rounds = record.drafted = record.accepted = None
     if record.rounds and record.mixed_widths and len(steps[0]) == record.rounds:
@@ -235,11 +235,6 @@ def _response_times(record, values):
             "ttft_ms": "from scheduling: the queue is apart (queue)",
             "tpot_ms": "named mean_itl_ms there: decode time / (tokens − 1), so it is TPOT",
         }
-
-
-def _add(total, more):
-    width = max(len(total), len(more))
-    return [sum(h[i] for h in (total, more) if i < len(h)) for i in range(width)]
 
 
 def _response(value, steps, record):
@@ -292,7 +287,7 @@ def histogram_entry(histogram, rounds, drafted, accepted, name):
         raise RecordError(f"{name}: the histogram {histogram} does not hold {rounds} rounds with {accepted} accepted")
     if not accepted <= drafted <= rounds * gamma:
         raise RecordError(f"{name}: {drafted} drafted tokens do not fit {rounds} rounds of up to {gamma}")
-    places = [sum(histogram[i:]) for i in range(gamma + 1)]
+    places = [rounds, *tail_counts(histogram)]
     full = drafted == rounds * gamma
     return {
         "rounds": rounds,
