@@ -140,7 +140,7 @@ def stepwise_tree(target, prompts, max_tokens, draft, *, rows=None, sampling=GRE
             known, shape = tree, shape_of(tree)
         t1 = clock()
         inputs = torch.cat((batch.tail([1] * rows), tokens), dim=1)
-        x, place = target.hidden(inputs, cache, tree=shape)
+        x, _ = target.hidden(inputs, cache, tree=shape)
         logits = target.logits(x)
         t2 = clock()
         choices = np.reshape(sampling.choose(logits, rng)[0], (rows, -1))
