@@ -290,7 +290,8 @@ def measure_cost(pair, prompts=4, gammas=GAMMAS, domains=DOMAINS, new_tokens=NEW
 def measure_cost_tight(pair, gammas=GAMMAS, context=112, calls=100):
     """Return the `Cost` of the usual micro-benchmark: each forward pass again and again, alone. It flatters the draft.
 
-    The caches of the processor hold a small draft that nothing evicts; in the loop the target does so every round.
+    The caches of the processor hold a small draft that runs again and again; between its turns in the loop they lose it
+    (tools/measure_draft_after.py).
     """
     draft = next(iter(pair.drafts.values())).model
     step, step_two = (_tight(draft, n, context, calls) for n in (1, 2))

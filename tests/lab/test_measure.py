@@ -1,6 +1,8 @@
 """The measurement code on a random tiny pair: what is counted must be right; no test looks at a time."""
 
+import importlib
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ from specgain.lab.prediction import Setting, rounds_of
 from specgain.lab.sampling import GREEDY, Sampling
 from specgain.records.roundlog import RoundLog
 
+TOOLS = Path(__file__).parents[2] / "tools"
 SHORT = {"gammas": (0, 1, 3), "new_tokens": 16}
 
 
@@ -223,3 +226,30 @@ def test_the_environment_names_machine_and_versions(tiny_pair):
     facts = measure.environment(tiny_pair)
     assert facts["torch"] == torch.__version__ and facts["weights"] == tiny_pair.weights_hash
     assert facts["cores"] >= 1 and facts["device"] and facts["date"].endswith("+00:00")
+
+
+# --- the committed timing of a draft behind other work -------------------------------------------------------------
+
+
+def test_a_step_is_timed_behind_each_kind_of_work_and_arrays_behind_waits(tiny_pair, monkeypatch):
+    monkeypatch.syspath_prepend(str(TOOLS))
+    tool = importlib.import_module("measure_draft_after")
+    cells = tool.measured(tiny_pair, waits=(0.1, 0.2), calls=2, context=20)
+    assert json.dumps(cells, allow_nan=False)
+    draft = ["itself", "target", "waiting", "waiting", "reading", "reading"]
+    assert [c["behind"] for c in cells if c["step"] == "draft"] == draft
+    for size in ("0.5 MB", "4.0 MB"):
+        assert [(c["behind"], c["ms"]) for c in cells if c["step"] == size] == [
+            ("itself", 0), ("waiting", 0.1), ("waiting", 0.2)
+        ]  # fmt: skip
+    for c in cells:
+        assert 0 < c["quartiles_ms"][0] <= c["median_ms"] <= c["quartiles_ms"][1]
+
+
+def test_each_timed_step_stands_behind_its_own_work_with_two_steps_before(monkeypatch):
+    monkeypatch.syspath_prepend(str(TOOLS))
+    tool, done = importlib.import_module("measure_draft_after"), []
+    arms = {"a": lambda: done.append("a"), "b": lambda: done.append("b")}
+    found = tool.timed(lambda: done.append("step"), arms, 2)
+    assert done == [*("step", "step", "a", "step"), *("step", "step", "b", "step")] * 2
+    assert {name: len(seconds) for name, seconds in found.items()} == {"a": 2, "b": 2}
