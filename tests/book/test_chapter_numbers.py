@@ -14,6 +14,7 @@ import pytest
 
 from specgain import acceptance, gain, hardware, length, quiz, round_time, tree
 from specgain.compare import compare
+from specgain.records.measured import problems
 from specgain.records.roundlog import RoundLog
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -591,6 +592,19 @@ def test_a_tight_loop_makes_the_draft_too_cheap_and_predicts_worse():
     assert draft[0] / draft[1] < min(1, step)  # "so it makes the draft too cheap"
     errors = [timed[f"summary{part}"]["residual_median_percent"] for part in ("", "_before", "_tight")]
     assert errors[0] == min(errors)
+
+
+def test_a_wait_makes_the_draft_as_dear_as_a_pass_of_the_target_does():
+    """Time away from the caches is enough; reading adds to it; plain data grows stale as well."""
+    record = json.loads((ROOT / "notebooks/measurements/cpu-2core/draft-after.json").read_text(encoding="utf-8"))
+    assert problems(record) == []
+    took = {(c["step"], c["behind"], round(c["ms"])): c["median_ms"] for c in record["cells"]}
+    (target,) = (c for c in record["cells"] if c["behind"] == "target")
+    waits, reading = ([took["draft", behind, ms] for ms in (1, 2, 4, 8)] for behind in ("waiting", "reading"))
+    assert 3 < target["ms"] < 5 and took["draft", "waiting", 4] == pytest.approx(target["median_ms"], rel=0.25)
+    assert took["draft", "itself", 0] * 1.5 < target["median_ms"]
+    assert waits == sorted(waits) and all(more > less for more, less in zip(reading, waits, strict=True))
+    assert took["0.5 MB", "waiting", 8] > 3 * took["0.5 MB", "itself", 0]
 
 
 def test_the_published_drafts_rank_upside_down():
