@@ -14,24 +14,11 @@ import numpy as np
 import torch
 from measure_round_timing import FOLDER, write
 
-from specgain.lab.measure import environment, no_garbage_collection
-from specgain.lab.model import Cache
+from specgain.lab.measure import environment, no_garbage_collection, one_pass
 from specgain.lab.pair import load_pair
 
 WAITS, CALLS, CONTEXT = (1, 2, 4, 8), 100, 88  # ms, turns, tokens
 READ, ARRAYS = 8.0, (0.5, 4.0)  # MB
-
-
-def stepper(model, context):
-    """Return a function that makes one step of one token at this context, again and again."""
-    cache, token = Cache(model), torch.ones(1, 1, dtype=torch.long)
-    model(torch.ones(1, context, dtype=torch.long), cache)
-
-    def step():
-        cache.length = [context]
-        model(token, cache)
-
-    return step
 
 
 def array(megabytes):
@@ -71,7 +58,7 @@ def timed(step, arms, calls):
 
 def measured(pair, waits=WAITS, calls=CALLS, context=CONTEXT):
     """Return cells: what was timed (`step`), `behind` what, for how many `ms`, and its median and quartiles in ms."""
-    draft, target = (stepper(model, context) for model in (next(iter(pair.drafts.values())).model, pair.target))
+    draft, target = (one_pass(model, 1, context) for model in (next(iter(pair.drafts.values())).model, pair.target))
     passes = 1e3 * np.median(timed(target, {"": nothing}, calls)[""])
     arms = {("itself", 0): nothing, ("target", float(passes)): target}
     arms |= {("waiting", ms): busy(ms) for ms in waits} | {("reading", ms): busy(ms, array(READ).sum) for ms in waits}

@@ -305,14 +305,24 @@ def measure_cost_tight(pair, gammas=GAMMAS, context=112, calls=100):
 
 def _tight(model, n, context, calls):
     """Median seconds of one forward pass over n tokens at this context."""
-    cache, tokens, times = Cache(model), torch.ones(1, n, dtype=torch.long), []
-    model(torch.ones(1, context, dtype=torch.long), cache)
+    forward, times = one_pass(model, n, context), []
     for _ in range(calls + 10):
-        cache.length = [context]
         begin = perf_counter()
-        model(tokens, cache)
+        forward()
         times.append(perf_counter() - begin)
     return float(np.median(times[10:]))
+
+
+def one_pass(model, n, context):
+    """Return a function that makes the same forward pass over n tokens at this context each time it is called."""
+    cache, tokens = Cache(model), torch.ones(1, n, dtype=torch.long)
+    model(torch.ones(1, context, dtype=torch.long), cache)
+
+    def forward():
+        cache.length = [context]
+        model(tokens, cache)
+
+    return forward
 
 
 # --- acceptance ----------------------------------------------------------------------------------------------------
