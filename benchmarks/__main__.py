@@ -20,6 +20,7 @@ from specgain import acceptance, lab, proofs
 
 RESULTS = Path(__file__).parent / "results"
 WEIGHTS = Path(lab.__file__).parent / "weights"
+FLOAT = {"F.linear": "plain", "W @ x.T": "public", "packed": "packed", "mixed": "mixed"}  # the names in `linear.KERNELS`
 
 
 def spread(values, scale=1e3):
@@ -76,7 +77,7 @@ def bench_kernels(positions=(1, 2, 3, 5, 9, 17), context=112, repeats=60):
     """Verifying n positions over decoding one, by the kernel of the linear layers, on the tiny target."""
     import torch
 
-    kernels = {"as used": None, "F.linear": "plain", "W @ x.T": "public", "packed": "packed"}
+    kernels = {"as used": None} | FLOAT
     targets = {name: lab.load(WEIGHTS / "target.safetensors", kernel=kernel) for name, kernel in kernels.items()}
 
     def verify(target, n):

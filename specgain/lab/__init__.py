@@ -22,7 +22,7 @@ _MODULE_OF = {
     **dict.fromkeys(["QUANTIZED", "Int8", "divergence"], "quantize"),
     "judge": "quality",
     **dict.fromkeys(["environment", "make_plan", "read_plan", "round_timing", "run_rounds"], "measure"),
-    **dict.fromkeys(["measure_acceptance", "measure_cost", "measure_cost_tight", "measure_run"], "measure"),
+    **dict.fromkeys(["measure_acceptance", "measure_cost", "measure_cost_tight", "measure_run", "plain_steps"], "measure"),
 }
 
 

@@ -1,11 +1,15 @@
 """A matrix product for a handful of rows, by the fastest kernel there is: it decides whether verification is cheap.
 
-On CPU `F.linear` punishes two to nine rows so much that verifying five positions can cost twice one position. A weight
-packed once for oneDNN does not, and neither, up to five rows, does `W @ x.T`. The packed product of four rows even takes
-less time than that of one, so a plain step gains by adding empty rows. `python -m benchmarks.kernels` shows it.
+Which kernel that is depends on the processor. On AMD's, `F.linear` punishes two to nine rows so much that verifying five
+positions can cost twice one position; a weight packed once for oneDNN does not, and its product of four rows even takes
+less time than that of one, so a plain step gains by adding empty rows. On Intel's, MKL reads a weight for up to three
+rows faster than oneDNN does for any. `python -m benchmarks.kernels` shows it, `plain_steps` checks it on any machine.
 """
 
 import os
+import platform
+from functools import cache
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +19,7 @@ import torch.nn.functional as F
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "8192")
 ROWS = 4  # the packed product of so many rows is the fastest; fewer are padded
 LARGE = 2**18  # weights in a matrix (1 MiB in float32); below, a call of oneDNN costs more than it saves on one row
+FEW, LARGE_FOR_MKL = 3, 2**19  # MKL is faster up to so many rows, or below so many weights
 
 
 class Plain:
@@ -52,14 +57,42 @@ class Packed(Plain):
         return torch.mv(self.weight, x[0])[None] if n == 1 else _packed_product(x, self.packed)
 
 
-KERNELS = {"plain": Plain, "public": Public, "packed": Packed}
+class Mixed(Plain):
+    """`F.linear` where MKL is fast, that is for few rows or a small weight; a packed copy of the weight elsewhere.
+
+    For Intel's processors, in float32.
+    """
+
+    def __init__(self, weight):
+        super().__init__(weight)
+        self.packed = _pack(weight) if weight.numel() >= LARGE_FOR_MKL else None
+
+    def __call__(self, x):
+        few = len(x) <= FEW or self.packed is None
+        return F.linear(x, self.weight) if few else _packed_product(x, self.packed)
+
+
+KERNELS = {"plain": Plain, "public": Public, "packed": Packed, "mixed": Mixed}
 
 
 def best_kernel(dtype, device="cpu"):
-    """Return the name of the fastest kernel for this type and device."""
+    """Return the name of the fastest kernel for this type and device, and on CPU for this maker of processors."""
     if torch.device(device).type != "cpu":
         return "plain"
-    return "packed" if dtype == torch.float32 and can_pack() else "public"
+    if dtype != torch.float32:
+        return "public"
+    with_packed, without = ("mixed", "plain") if mkl_is_fast() else ("packed", "public")
+    return with_packed if can_pack() else without
+
+
+@cache
+def mkl_is_fast():
+    """True if PyTorch has MKL and the processor is Intel's: for others MKL does not take its fastest kernels."""
+    try:
+        processor = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        processor = platform.processor()
+    return torch.backends.mkl.is_available() and "GenuineIntel" in processor
 
 
 def can_pack():

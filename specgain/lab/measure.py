@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 import specgain
+from specgain.lab.linear import KERNELS, can_pack
 from specgain.lab.loop import TURN, in_turns, private, stepwise
 from specgain.lab.model import Cache
 from specgain.lab.pair import DOMAINS, load_pair
@@ -52,7 +53,7 @@ def environment(pair=None):
         "git_revision": _git_revision(),
         "date": _now(),
     }
-    return facts | ({"weights": pair.weights_hash} if pair else {})
+    return facts | ({"weights": pair.weights_hash, "kernel": pair.target.kernel} if pair else {})
 
 
 def _now():
@@ -311,6 +312,24 @@ def _tight(model, n, context, calls):
         forward()
         times.append(perf_counter() - begin)
     return float(np.median(times[10:]))
+
+
+def plain_steps(model, context=112, calls=60):
+    """Return {kernel: median seconds of a plain step of `model` with it}, its own kernel first; the kernels take turns.
+
+    A speedup is a ratio to the fastest of them. Only a model in float32 on a CPU has rivals of its own kernel.
+    """
+    models, rivals = [model], ["plain", "public", *(["packed"] if can_pack() else [])]
+    if model.device.type == "cpu" and model.dtype == torch.float32 and model.kernel in KERNELS:
+        models += [model.with_kernel(name) for name in rivals if name != model.kernel]
+    steps = {other.kernel: one_pass(other, 1, context) for other in models}
+    times = {name: [] for name in steps}
+    for _ in range(calls + 10):
+        for name, step in steps.items():
+            begin = perf_counter()
+            step()
+            times[name].append(perf_counter() - begin)
+    return {name: float(np.median(seconds[10:])) for name, seconds in times.items()}
 
 
 def one_pass(model, n, context):

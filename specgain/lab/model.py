@@ -7,6 +7,7 @@ one pass may bring different numbers of tokens: only the tokens that are there g
 
 import json
 from collections.abc import Callable
+from copy import copy
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -170,9 +171,7 @@ class Model:
 
     def __init__(self, config, weights, dtype=torch.float32, kernel=None, device="cpu"):
         self.config, self.dtype, self.device = config, dtype, torch.device(device)
-        self.kernel = best_kernel(dtype, device) if kernel is None else kernel
-        linear = KERNELS[self.kernel] if isinstance(self.kernel, str) else self.kernel
-        self.mix = getattr(linear, "mix", F.scaled_dot_product_attention)  # a kernel may bring its own attention
+        linear = self._take(best_kernel(dtype, device) if kernel is None else kernel)
 
         def w(name):  # one tensor at a time: `weights` may be a mapping that reads each from its file when asked
             return weights[name].to(self.device, dtype).contiguous()
@@ -192,6 +191,25 @@ class Model:
         angles = torch.arange(config.context)[:, None] * (1 / config.rope_base ** (torch.arange(half) / half))
         self.cos = torch.cat((angles.cos(), angles.cos()), dim=1).to(self.device, dtype)
         self.sin = torch.cat((-angles.sin(), angles.sin()), dim=1).to(self.device, dtype)
+
+    def _take(self, kernel):
+        """Keep the name of a kernel (a name of `KERNELS` or a class) and its attention, if it brings one; return the class."""
+        linear = KERNELS[kernel] if isinstance(kernel, str) else kernel
+        self.kernel = kernel if linear is not kernel else kernel.__name__
+        self.mix = getattr(linear, "mix", F.scaled_dot_product_attention)
+        return linear
+
+    def with_kernel(self, kernel):
+        """Return this model with another kernel, on the same weights (packed copies come on top). Its own must keep them,
+        as those of `KERNELS` do."""
+        other = copy(self)
+        linear = other._take(kernel)
+        other.head = linear(self.head.weight)
+        other.layers = [
+            (norm1, linear(qkv.weight), linear(out.weight), norm2, linear(gate_up.weight), linear(down.weight), qk_norm)
+            for norm1, qkv, out, norm2, gate_up, down, qk_norm in self.layers
+        ]
+        return other
 
     def __call__(self, tokens, cache, widths=None):
         """Logits (batch, n, vocab) after each of the new token ids (batch, n); `cache` grows by n in every row.

@@ -274,8 +274,9 @@ cache = model.Cache(m, 1, 512)
 logits = m(torch.ones(1, 64, dtype=torch.long), cache)
 logits = m(torch.ones(1, 5, dtype=torch.long), cache)
 weights = sum(w.numel() * 4 for layer in m.layers for w in (layer[0], layer[3])) + m.embed.numel() * 4
-weights += sum(k.weight.numel() * 4 for layer in m.layers for k in (layer[1], layer[2], layer[4], layer[5]))
-packed = weights if m.kernel == "packed" else 0
+linears = [layer[i] for layer in m.layers for i in (1, 2, 4, 5)]
+weights += sum(k.weight.numel() * 4 for k in linears)
+packed = sum(k.weight.numel() * 4 for k in [*linears, m.head] if getattr(k, "packed", None) is not None)
 kv, out = 2 * cache.keys.numel() * 4, 64 * m.config.vocab * 4
 with open("/proc/self/status") as file:  # ru_maxrss would count what the parent held when it forked
     peak = next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))

@@ -11,6 +11,7 @@ from specgain.lab import measure
 from specgain.lab.loop import decode, generate
 from specgain.lab.pair import DOMAINS
 from specgain.lab.prediction import Setting, rounds_of
+from specgain.lab.quantize import Int8
 from specgain.lab.sampling import GREEDY, Sampling
 from specgain.records.roundlog import RoundLog
 
@@ -202,6 +203,13 @@ def test_the_tight_loop_has_the_same_form_as_the_real_cost(tiny_pair):
     assert {r.arm for r in log.requests} == {"plain", "weak", "middle", "strong"}
 
 
+def test_the_plain_step_is_raced_with_each_kernel(tiny_pair):
+    own, *rivals = measure.plain_steps(tiny_pair.target, context=20, calls=3).items()
+    assert own[0] == tiny_pair.target.kernel and {"plain", "public"} - {own[0]} <= {name for name, _ in rivals}
+    assert all(seconds > 0 for _, seconds in (own, *rivals))
+    assert list(measure.plain_steps(tiny_pair.target.with_kernel(Int8), context=20, calls=3)) == ["Int8"]
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -225,6 +233,7 @@ def test_distinct_ngrams():
 def test_the_environment_names_machine_and_versions(tiny_pair):
     facts = measure.environment(tiny_pair)
     assert facts["torch"] == torch.__version__ and facts["weights"] == tiny_pair.weights_hash
+    assert facts["kernel"] == tiny_pair.target.kernel
     assert facts["cores"] >= 1 and facts["device"] and facts["date"].endswith("+00:00")
 
 

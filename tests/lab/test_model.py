@@ -99,7 +99,8 @@ def test_packed_product_equals_the_public_one():
     if not can_pack():
         pytest.skip("this PyTorch has no packed oneDNN linear; the public fallback is used")
     generator = torch.Generator().manual_seed(0)
-    for rows, outputs in product((1, 2, 3, 4, 5, 9, 64), (96, lab_linear.LARGE // 40 + 1)):  # a small, a large weight
+    large = lab_linear.LARGE_FOR_MKL // 40 + 1
+    for rows, outputs in product((1, 2, 3, 4, 5, 9, 64), (96, large)):
         weight, x = torch.randn(outputs, 40, generator=generator), torch.randn(rows, 40, generator=generator)
         for linear in (kernel(weight) for kernel in KERNELS.values()):
             assert torch.allclose(linear(x), F.linear(x, weight), atol=1e-5)
@@ -111,9 +112,40 @@ def test_without_the_private_operators_the_model_falls_back(make_weights, monkey
 
     monkeypatch.setattr(lab_linear, "_pack", missing)
     assert not can_pack()
-    model = Model(CONFIG, make_weights(CONFIG, seed=1))
-    assert model.kernel == "public"
-    assert model(torch.tensor([[1, 2, 3]]), Cache(model)).isfinite().all()
+    for mkl_is_fast, kernel in ((True, "plain"), (False, "public")):
+        monkeypatch.setattr(lab_linear, "mkl_is_fast", lambda fast=mkl_is_fast: fast)
+        model = Model(CONFIG, make_weights(CONFIG, seed=1))
+        assert model.kernel == kernel
+        assert model(torch.tensor([[1, 2, 3]]), Cache(model)).isfinite().all()
+
+
+@pytest.mark.parametrize(("text", "mkl", "fast"), [
+    ("vendor_id\t: GenuineIntel\n", True, True),
+    ("vendor_id\t: GenuineIntel\n", False, False),
+    ("vendor_id\t: AuthenticAMD\n", True, False),
+    (None, True, True),  # no /proc: Windows names the maker elsewhere
+])  # fmt: skip
+def test_the_kernel_depends_on_the_maker_of_the_processor(monkeypatch, text, mkl, fast):
+    def read(path, encoding):
+        if text is None:
+            raise FileNotFoundError(path)
+        return text
+
+    monkeypatch.setattr(lab_linear.Path, "read_text", read)
+    monkeypatch.setattr(lab_linear.platform, "processor", lambda: "Intel64 Family 6 Model 85 Stepping 7, GenuineIntel")
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: mkl)
+    assert lab_linear.mkl_is_fast.__wrapped__() == fast
+    monkeypatch.setattr(lab_linear, "mkl_is_fast", lambda: fast)
+    monkeypatch.setattr(lab_linear, "can_pack", lambda: True)
+    assert lab_linear.best_kernel(torch.float32) == ("mixed" if fast else "packed")
+    assert lab_linear.best_kernel(torch.float64) == "public" and lab_linear.best_kernel(torch.float32, "cuda") == "plain"
+
+
+def test_a_model_with_another_kernel_shares_its_weights(make_weights):
+    model = Model(CONFIG, make_weights(CONFIG, seed=1), kernel="plain")
+    other, tokens = model.with_kernel("public"), torch.tensor([[1, 2, 3]])
+    assert (other.kernel, model.kernel) == ("public", "plain") and other.head.weight is model.head.weight
+    assert torch.allclose(other(tokens, Cache(other)), model(tokens, Cache(model)), atol=1e-5)
 
 
 def test_a_full_cache_says_so(make_weights):
