@@ -63,12 +63,13 @@ class Stop:
     strings: tuple = ()
     text: object = None
 
-    def cut(self, before, new):
-        """Return how many of the tokens `new` (a list) to commit after those `before` (an array); None if there is no end."""
+    def cut(self, text, n, new):
+        """Return how many of the tokens `new` (a list) to commit after the first n of `text` (an array); None if there is
+        no end."""
         ends = [new.index(self.eos) + 1] if self.eos in new else []
         if self.strings:
             reach = max(len(s.encode()) for s in self.strings)  # a token holds at least one byte
-            before = before[len(before) - min(len(before), reach) :].tolist()
+            before = text[max(0, n - reach) : n].tolist()
             if self._found(before, new):
                 ends.append(next(n for n in range(1, len(new) + 1) if self._found(before, new[:n])))
         return min(ends, default=None)
@@ -138,7 +139,7 @@ class Batch:
     def commit(self, row, new, stop):
         """Append the list `new` to a row as far as its end, which frees the row; returns how many tokens it took."""
         n = self.length[row]
-        end = stop.cut(self.text[row, :n], new)
+        end = None if stop is NOTHING else stop.cut(self.text[row], n, new)
         count = len(new) if end is None else end
         self.text[row, n : n + count] = new[:count]
         self.length[row] += count

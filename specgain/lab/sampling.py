@@ -63,7 +63,7 @@ class Sampling:
     def choose(self, logits, rng):
         """Return (a list of token ids, one a row, the distribution (rows, vocab) they were drawn from, None if greedy)."""
         if self.greedy:
-            return (logits.numpy() if on_host(logits) else logits).argmax(-1).tolist(), None
+            return greedy(logits), None
         probs = self.probs(logits)
         return draw(probs, rng), probs
 
@@ -80,12 +80,9 @@ def on_host(x):
     return x.is_cpu and x.dtype in READABLE
 
 
-def choices(logits):
-    """Return a function: i ↦ the token with the greatest logit in row i of `logits` (rows, vocab), looked up when asked."""
-    if on_host(logits):
-        rows = logits.numpy()
-        return lambda i: int(rows[i].argmax())
-    return logits.argmax(dim=-1).tolist().__getitem__
+def greedy(logits):
+    """Return the list of the likeliest tokens, one for each row of `logits` (rows, vocab)."""
+    return (logits.numpy() if on_host(logits) else logits).argmax(-1).tolist()
 
 
 def uniform(seed):
@@ -124,15 +121,13 @@ def verify_greedy(logits, guesses, widths):
     `logits` (tokens, vocab) belong to the last token of each row and its `widths[r]` guesses, row after row;
     `guesses[r]` is a list. A row with width −1 takes no part.
     """
-    choice, accepted, table, start = choices(logits), [], [], 0
+    choice, accepted, table, start = greedy(logits), [], [], 0
     for guess, width in zip(guesses, widths, strict=True):
-        own = []
-        for i in range(width + 1):
-            own.append(choice(start + i))
-            if i < width and guess[i] != own[i]:
-                break
-        accepted.append(max(len(own) - 1, 0))
-        table.append(own)
+        k = 0
+        while k < width and guess[k] == choice[start + k]:
+            k += 1
+        accepted.append(k)
+        table.append(choice[start : start + k + 1] if width >= 0 else [])
         start += width + 1
     return accepted, table
 

@@ -122,9 +122,9 @@ def test_no_token_differs_from_plain_greedy_decoding(worlds, block):
 def test_a_stop_string_may_begin_in_the_prompt_but_not_end_there():
     stop = Stop(strings=("ab",), text=text)
     before = np.array([5, 2])  # "c", "ab"
-    assert stop.cut(before, [5, 5]) is None
-    assert stop.cut(before, [5, 2, 5]) == 2
-    assert stop.cut(np.array([5, 0]), [1, 5]) == 1  # "a" then "b"
+    assert stop.cut(before, len(before), [5, 5]) is None
+    assert stop.cut(before, len(before), [5, 2, 5]) == 2
+    assert stop.cut(np.array([5, 0]), 2, [1, 5]) == 1  # "a" then "b"
 
 
 def test_a_stop_string_may_hold_a_character_that_two_tokens_share():
@@ -135,7 +135,7 @@ def test_a_stop_string_may_hold_a_character_that_two_tokens_share():
 
     cafe = list("caféx".encode())
     stop = Stop(strings=("é",), text=bytes_text)
-    assert stop.cut(np.array(cafe[:4]), cafe[4:]) == 1
-    assert stop.cut(np.array(cafe[:3]), cafe[3:]) == 2
-    assert Stop(strings=("fé",), text=bytes_text).cut(np.array(cafe[:4]), cafe[4:]) == 1
-    assert stop.cut(np.array(cafe[:5]), cafe[5:]) is None
+    assert stop.cut(np.array(cafe), 4, cafe[4:]) == 1
+    assert stop.cut(np.array(cafe), 3, cafe[3:]) == 2
+    assert Stop(strings=("fé",), text=bytes_text).cut(np.array(cafe), 4, cafe[4:]) == 1
+    assert stop.cut(np.array(cafe), 5, cafe[5:]) is None
