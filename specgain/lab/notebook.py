@@ -11,7 +11,7 @@ from time import perf_counter
 import numpy as np
 import torch
 
-from specgain.lab.device import device_defaults, device_environment
+from specgain.lab.device import Defaults, device_defaults, device_environment
 from specgain.lab.family import held
 from specgain.lab.graphs import GraphLoop
 from specgain.lab.loop import ModelDraft
@@ -29,11 +29,15 @@ QUESTIONS = (  # for published pairs; every second one judges
 )
 
 
-def start(seed=0, threads=1):
-    """Set seed and threads, print device, versions and seed; returns the `device.Defaults` (device, type, message)."""
+def start(seed=0, threads=1, gpu=False):
+    """Set seed and threads, print device, versions and seed; returns the `device.Defaults` (device, type, message).
+
+    `gpu`: the lab has a part for a GPU. Only then is one looked for, and is it said how to get one on Colab.
+    """
     torch.manual_seed(seed)
     torch.set_num_threads(threads)
-    found, facts = device_defaults(), device_environment(torch.device("cpu"))
+    found = device_defaults() if gpu else Defaults("cpu", torch.float32, "This lab runs on the CPU.")
+    facts = device_environment(torch.device("cpu"))
     print(found.message)
     versions = ", ".join(f"{name} {facts[name]}" for name in ("specgain", "torch", "numpy", "python"))
     print(f"{versions}; {threads} of {facts['cores']} CPU threads; seed {seed}")

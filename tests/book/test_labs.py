@@ -44,10 +44,11 @@ def test_lab_is_committed_without_outputs_and_offers_a_gpu_on_colab(lab):
 
 @pytest.mark.parametrize("lab", LABS, ids=lambda path: path.stem)
 def test_lab_begins_with_set_up_settings_and_a_look_at_the_machine(lab):
-    """Run me first; then seed, versions, and what to click where the GPU is missing (`notebook.start`)."""
+    """Run me first; then seed, versions, and, in a lab with a GPU part, what to click for one (`notebook.start`)."""
     _, code, text = parts(lab)
     assert code[0].startswith("# Set-up, written by tools/sync.py")
     assert re.search(r"^here = notebook\.start\(.+\)", code[1], re.MULTILINE), "the settings end with notebook.start"
+    assert ("gpu=True" in code[1]) == any("here.device" in cell for cell in code), "who looks for a GPU also uses it"
     assert re.search(r"^[A-Z]+\b.* = ", code[1], re.MULTILINE), "the settings stand in capitals in the first cell"
     assert "**You need** " in text.split("\n## ")[0] and "minute" in text.split("\n## ")[0]
 

@@ -32,19 +32,20 @@ def test_on_colab_a_kept_result_is_downloaded(tmp_path, monkeypatch):
 def test_the_start_prints_device_versions_and_seed(capsys):
     here = notebook.start(7)
     printed = capsys.readouterr().out
-    assert here.message in printed and "seed 7" in printed
+    assert here.message in printed and "seed 7" in printed and "GPU" not in printed
     assert all(f"{name} {module.__version__}" in printed for name, module in (("torch", torch), ("numpy", np)))
 
 
 @pytest.mark.parametrize(("capability", "type"), [((7, 5), "float16"), ((8, 0), "bfloat16")])
 def test_a_gpu_is_named_with_its_type_and_its_absence_with_what_to_click(monkeypatch, capsys, capability, type):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert "Runtime, Change runtime type, T4 GPU" in notebook.start().message
+    assert "Runtime, Change runtime type, T4 GPU" in notebook.start(gpu=True).message
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: capability)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "Some GPU")
-    here = notebook.start()
+    assert notebook.start()[:2] == ("cpu", torch.float32), "a lab without a GPU part stays on the CPU and names no GPU"
+    here = notebook.start(gpu=True)
     assert here.device == "cuda" and str(here.dtype) == f"torch.{type}"
     assert capsys.readouterr().out.count(f"Some GPU, compute capability {capability[0]}.{capability[1]}: {type}") == 1
 
