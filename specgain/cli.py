@@ -24,6 +24,7 @@ except ImportError:  # pragma: no cover
 
 from specgain import _checks, cli_records
 from specgain.acceptance import Acceptance
+from specgain.cli_records import numbers
 from specgain.gain import Ledger, break_even_acceptance, break_even_length, break_even_round_time, margin, speedup
 from specgain.length import best_gamma, best_gamma_continuous
 from specgain.round_time import Affine, Quadratic, RoundTime, Table
@@ -52,12 +53,12 @@ def milliseconds(option, text):
     return value
 
 
-def numbers(option, text, kind, example):
-    """Return the comma-separated numbers in `text` as a list of `kind` (float or int)."""
-    try:
-        return [kind(item) for item in text.split(",")]
-    except ValueError:
-        raise ValueError(f"{option} {text!r} is not a list of numbers; give, for example, {example}") from None
+def _lengths(text, least=1):
+    """Return the lengths of `--gamma`, all `least` or more; ValueError also if one stands twice."""
+    gammas = numbers("--gamma", text, int, "1,2,4,8")
+    if min(gammas) < least or len(set(gammas)) < len(gammas):
+        raise ValueError(f"--gamma {text!r} must list whole lengths of {least} or more, each once")
+    return gammas
 
 
 def acceptance_law(text):
@@ -174,9 +175,7 @@ def gain(
     t_decode_ms = milliseconds("--t-decode", t_decode)
     if t_decode_ms == 0:
         raise ValueError("--t-decode must be above 0 ms")
-    gammas = numbers("--gamma", gamma, int, "1,2,4,8")
-    if min(gammas) < 0 or len(set(gammas)) < len(gammas):
-        raise ValueError(f"--gamma {gamma!r} must list whole lengths of 0 or more, each once")
+    gammas = _lengths(gamma, least=0)
     report = _checks.finite_report(gain_report(acceptance_law(a), cost_curve(round_cost), t_decode_ms / 1e3, gammas))
     if json_:
         print_json(report)
@@ -220,6 +219,8 @@ def prove(
     json_: Json = False,
 ):
     """Run the proofs and their mutants: every proof must hold, and every wrong variant of it must be refuted."""
+    if bool(ids) + bool(student) + template > 1:
+        raise ValueError("prove does one thing at a time: give ids of proofs, or --student FILE, or --template")
     if student or template:
         return _prove_student(student, json_)
     chosen = _library_proofs(ids)
@@ -418,14 +419,6 @@ def _load_pair(folder, threads):
 
 def _lab_options(domains, tokens):
     return {"new_tokens": tokens} | ({"domains": tuple(domains.split(","))} if domains else {})
-
-
-def _lengths(text):
-    """Return the lengths of `--gamma`, all 1 or more."""
-    gammas = numbers("--gamma", text, int, "1,2,4,8")
-    if min(gammas) < 1 or len(set(gammas)) < len(gammas):
-        raise ValueError(f"--gamma {text!r} must list whole lengths of 1 or more, each once")
-    return gammas
 
 
 def _progress(done, total, text):

@@ -65,6 +65,15 @@ def guarded(as_json, work):
         raise typer.Exit(2) from None
 
 
+def numbers(option, text, kind, example):
+    """Return the comma-separated numbers in `text` as a list of `kind` (float or int); ValueError says what is allowed."""
+    try:
+        return [kind(item) for item in text.split(",")]
+    except ValueError:
+        what = "whole numbers" if kind is int else "numbers"
+        raise ValueError(f"{option} {text!r} is not a list of {what}; give, for example, {example}") from None
+
+
 def read(
     files: Annotated[list[Path], typer.Argument(help="Records of one run or of repeats of it, in any order.")],
     gamma: Gamma = None,
@@ -249,8 +258,8 @@ def schedule_sweep(
 
     def work():
         config = {key: value for key, value in (("method", method), ("model", model)) if value is not None}
-        numbers = [[int(part) for part in text.split(",")] for text in (gammas, concurrencies)]
-        found = library.emit_sweep(config, *numbers)
+        lengths = numbers("--gammas", gammas, int, "1,3,5")
+        found = library.emit_sweep(config, lengths, numbers("--concurrencies", concurrencies, int, "1,8,32"))
         output.mkdir(parents=True, exist_ok=True)
         for name, rows in found.items():
             (output / f"{name}.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")

@@ -65,7 +65,11 @@ def test_read_says_what_is_missing_and_takes_the_draft_length():
         (["schedule", "check", "[]", "--engine", "vllm==0.1"], "not known here"),
         (["schedule", "derive", ENGINE / "bench/ngram3_repeat_c1.json"], "no plain run"),
         (["schedule", "emit", "[[1,4,0]]"], "all zeros"), (["schedule", "emit", "{}"], "would refuse"),
-        (["schedule", "sweep", "--gammas", "a", "--concurrencies", "1"], "invalid literal"),
+        (["schedule", "sweep", "--gammas", "a", "--concurrencies", "1"],
+         "--gammas 'a' is not a list of whole numbers; give, for example, 1,3,5"),
+        (["schedule", "sweep", "--gammas", "1", "--concurrencies", "1,,8"],
+         "--concurrencies '1,,8' is not a list of whole numbers; give, for example, 1,8,32"),
+        (["schedule", "sweep", "--gammas", "0,1", "--concurrencies", "1"], "of 1 or more"),
     ],
 )  # fmt: skip
 def test_bad_input_exits_with_2_and_one_line(arguments, message):
