@@ -316,13 +316,20 @@ def too_dear(comparison):
 def cheaper_load(speedups, target=None):
     """Return (load, target) if speculation is faster at the smallest load measured and not at the target, else None.
 
-    `target` defaults to the largest load in {load: S}.
+    The largest load in {load: S} stands for a `target` that is None or not measured (see `unmeasured_target`).
     """
     if len(speedups) < 2:
         return None
     target = target if target in speedups else max(speedups)
     low = min(speedups)
     return (low, target) if speedups[low] > 1 >= speedups[target] else None
+
+
+def unmeasured_target(speedups, target=None):
+    """Return the sentence that says which load of {load: S} stands for a target that was not measured, else ""."""
+    if target is None or target in speedups or len(speedups) < 2:
+        return ""
+    return f"the target load, {target}, was not measured on both sides, and {max(speedups)} stands for it: measure there"
 
 
 def fault_tree(comparison, speedups=(), target=None):
@@ -347,4 +354,6 @@ def fault_tree(comparison, speedups=(), target=None):
         )
     elif len(speedups) < 2 and target is None and steps:
         steps.append("measure at the target load before deciding")
+    if stands_in := unmeasured_target(speedups, target):
+        steps.append(stands_in)
     return steps

@@ -264,7 +264,7 @@ def test_an_answer_file_starts_from_the_template(capsys, tmp_path):
     assert run_json(capsys, "prove", "--student", tmp_path / "answers.txt")[0] == 1  # nothing answered yet
 
 
-@pytest.mark.parametrize("arguments", [["--student", "mine.txt", "--template"], ["P1", "--template"], ["P1", "--student", "x"]])
+@pytest.mark.parametrize("arguments", [["--student", "x", "--template"], ["P1", "--template"], ["P1", "--student", "x"]])
 def test_prove_refuses_two_tasks_at_once(capsys, arguments):
     status, data = run_json(capsys, "prove", *arguments)
     assert status == 2 and "ids of proofs, or --student FILE, or --template" in data["error"]

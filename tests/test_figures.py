@@ -406,6 +406,8 @@ def test_fault_tree_of_a_loss_goes_down_the_four_places():
     assert off[:2] == steps[:2] and {"draft", "verification", "sampling", "cache upkeep"} < set(off)
     assert "Fix it first, or leave it off." in off
     by_load = strong_boxes(figures.fault_tree(captured(*DRAFT), {1: 1.2, 16: 0.8}, 16))
+    assert figures.fault_tree(captured(*DRAFT), {1: 1.2, 16: 0.8}, 16).note == ""
+    assert "and 16 stands for it" in figures.fault_tree(captured(*DRAFT), {1: 1.2, 16: 0.8}, 32).note
     assert "Speculate by load, or step down." in by_load and "Fix it first, or leave it off." not in by_load
 
 

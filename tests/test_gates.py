@@ -123,7 +123,11 @@ def test_good_when_idle_only(tmp_path):
             records += runs([path])
     report = gates(records, LIMITS | {"latency": {"load": {"max_concurrency": 4}}})
     assert verdicts(report)["latency"] == "fail"
-    assert any("faster at 1 concurrent request (1.43×) and not at 4 (0.88×)" in step for step in report.tree)
+    step = "faster at 1 concurrent request (1.43×) and not at 4 (0.88×)"
+    assert report.tree[-1].startswith(step), "and nothing on the target, which was measured"
+    report = gates(records, {"latency": {"load": {"max_concurrency": 16}}})
+    assert report.tree[-2].startswith(step)
+    assert report.tree[-1].startswith("the target load, 16, was not measured on both sides, and 4 stands for it")
 
 
 def test_thresholds_are_checked(tmp_path):

@@ -3,7 +3,7 @@
 import textwrap
 
 from specgain.figures.style import GAIN, INK, LOSS, OTHER, PAPER, SMALL, Drawing, some, styled
-from specgain.gates import FAIL, PASS, cheaper_load, too_dear
+from specgain.gates import FAIL, PASS, cheaper_load, too_dear, unmeasured_target
 
 SIGN = {True: "✓", False: "✗", None: "?"}
 COLOUR = {True: GAIN, False: LOSS, None: OTHER, PASS: GAIN, FAIL: LOSS, "insufficient": OTHER}
@@ -87,9 +87,9 @@ def fault_tree(comparison, speedups=(), target=None):
     """Return the fault tree as boxes, the path that `comparison` takes drawn strong; arguments as `gates.fault_tree`.
 
     Questions stand on the left, what to do on the right.  The four places to look show their times where the record
-    has them; the one that costs most beyond a plain step is named.
+    has them; the one that costs most beyond a plain step is named.  A target that was not measured is noted below.
     """
-    drawing = Drawing(4.5)
+    drawing = Drawing(4.5, unmeasured_target(speedups, target))
     ax = drawing.add_axes((0, 0, 1, 1))
     drawing.set_layout_engine("none")
     ax.set(xlim=(0, 100), ylim=(98, 0))

@@ -24,18 +24,21 @@ weights = Symbol("w", positive=True)
 
 
 def read_time(batch, context):
-    """Return the time to read the weights once and every request's cache: (w + B·N·m)/b."""
+    """Return the time in seconds to read the weights, w bytes, once and every request's cache: (w + B·N·m)/b."""
     return (weights + batch * context * m) / b
 
 
 def work_time(batch, context, positions):
-    """Return the time of the arithmetic: B·n·(2P + A·N)/R."""
+    """Return the time in seconds of the arithmetic on n positions of every request: B·n·(2P + A·N)/R."""
     return batch * positions * (2 * P + A * context) / R
 
 
-def critical_context(positions):
-    """Return n_crit, the context at which one request's cache read takes as long as its arithmetic."""
-    return 2 * P * positions / R / (m / b - A * positions / R)
+def critical_context(positions, per_weight=2, attention=1):
+    """Return N_crit, the context at which one request's cache read takes as long as its arithmetic.
+
+    Each weight costs `per_weight` operations a position, each context token `attention`·A.
+    """
+    return per_weight * P * positions / R / (m / b - attention * A * positions / R)
 
 
 @theorem(
@@ -69,7 +72,7 @@ def critical(positions=gamma + 1, attention=1, per_weight=2, premise=True, sign=
     if premise:
         yield Given(r"$m/b-(\gamma+1)A/R>0$: a token's cache takes longer to read than to attend to.", margin > 0)
     yield Given("A pass takes the longer of its reads and its arithmetic; weights are read once per pass.")
-    threshold = per_weight * P * positions / R / (m / b - attention * A * positions / R)
+    threshold = critical_context(positions, per_weight, attention)
     read, work = read_time(B, N), work_time(B, N, gamma + 1)
     yield Route("by times")
     yield SameSign(
@@ -102,8 +105,8 @@ def critical(positions=gamma + 1, attention=1, per_weight=2, premise=True, sign=
     yield Identity("and meets the machine's own ratio at the same threshold.", ceiling.subs(N, threshold), R / b)
     yield Needed(
         r"$m/b>(\gamma+1)A/R$",
-        "with $m/b=1$, $A/R=1$, $P/R=1$ and one candidate, arithmetic takes longer at any context: "
-        "here at a million tokens.",
+        "with $m/b=1$, $A/R=1$, $P/R=1$ and one candidate, a request's arithmetic takes longer than its cache read "
+        "at any context: here at a million tokens.",
         Integer(10**6) < 2 * (2 + Integer(10**6)),
     )
 

@@ -1,9 +1,9 @@
 """Theorems about the ledger: bounds, break-even, the averaging rule and what speculation costs in operations."""
 
-from sympy import Eq, Integer, Sum, Symbol
+from sympy import Eq, Integer, Rational, Sum, Symbol
 
 from specgain.acceptance import committed_length_constant
-from specgain.gain import averaging_gap, speedup
+from specgain.gain import averaging_gap, mean_of_rates, pooled_rate, speedup
 from specgain.proofs.acceptance import LENGTH, PROBABILITIES, SURVIVAL
 from specgain.proofs.algebra import Definition
 from specgain.proofs.kernel import (
@@ -93,16 +93,16 @@ def bounds(most=gamma + 1, dearer=True, ceiling=1 / (1 - a), power=gamma + 1):
         "a round longer than γ plain steps can never break even": dict(longest=gamma),
     },
     notes=r"The two ends matter: at $T/t_D=\gamma+1$ the root is $a^*=1$ (break-even, never a gain), "
-    r"and without $T\ge t_D$ no root need exist.",
+    r"and for $T<t_D$ there is none: even $a=0$ gains.",
 )
 def break_even(start=1, top=gamma + 1, root=T / t_D - 1, threshold=c, longest=gamma + 1):
-    certain = Symbol("a", positive=True)
+    chance = Symbol("a", positive=True)
     yield Given(r"Every $a_i=a$ with $0\le a\le1$; $\gamma\ge1$.")
-    powers = Sum(certain**i, (i, start, gamma))
-    S = speedup(1 + Sum(certain**i, (i, 1, gamma)), t_D, T)
+    powers = Sum(chance**i, (i, start, gamma))
+    S = speedup(1 + Sum(chance**i, (i, 1, gamma)), t_D, T)
     yield SameSign(r"$S$ exceeds one exactly if the sum exceeds $T/t_D-1$.", S - 1, powers - (T / t_D - 1), t_D / T)
-    slope = Sum(i * certain ** (i - 1), (i, 1, n + 1))
-    yield Rising(r"With $\gamma=n+1$: $E[L]$ rises strictly with $a$.", 1 + powers.subs(gamma, n + 1), certain, slope)
+    slope = Sum(i * chance ** (i - 1), (i, 1, n + 1))
+    yield Rising(r"With $\gamma=n+1$: $E[L]$ rises strictly with $a$.", 1 + powers.subs(gamma, n + 1), chance, slope)
     yield Identity("It starts at one,", committed_length_constant(Integer(0), gamma), 1)
     yield Identity("and ends at the full round.", committed_length_constant(Integer(1), gamma), top)
     yield Human(r"A continuous function that rises strictly takes every value between its ends exactly once.")
@@ -188,7 +188,8 @@ def averaging(sign=1, over=lambda: mean(T_[i]), rate=L_[i] / T_[i], share=None, 
         "the round times differ",
         r"rounds of 1 s with 1, 2 and 4 tokens: both means are $7/3$ tokens per second. "
         r"With times 1, 2 and 2 s the gap is not zero.",
-        Eq(averaging_gap([Integer(1), Integer(2), Integer(4)], [Integer(1)] * 3), 0),
+        Eq(pooled_rate([Integer(1), Integer(2), Integer(4)], [Integer(1)] * 3), Rational(7, 3)),
+        Eq(mean_of_rates([Integer(1), Integer(2), Integer(4)], [Integer(1)] * 3), Rational(7, 3)),
         averaging_gap([Integer(1), Integer(2), Integer(4)], [Integer(1), Integer(2), Integer(2)]) < 0,
         averaging_gap([Integer(4), Integer(2), Integer(1)], [Integer(1), Integer(2), Integer(2)]) > 0,
     )

@@ -189,16 +189,19 @@ def _staircase():
     """Return the counter-example to one peak when the cost climbs in stairs."""
     a = Rational(9, 10)
     stairs = lambda g: 1 + Rational(g, 50) + (Rational(9, 10) if g >= 4 else 0) + (Rational(3, 10) if g >= 8 else 0)  # noqa: E731
-    S = [speedup(committed_length_constant(a, Integer(g)), Integer(1), stairs(g)) for g in range(13)]
+    S = [speedup(committed_length_constant(a, Integer(g)), Integer(1), stairs(g)) for g in range(27)]
     return Needed(
         "convex round time",
         r"a staircase (graph sizes, tiles): $T=1+\gamma/50$, plus $0.9$ from $\gamma=4$ and $0.3$ more from "
         r"$\gamma=8$; at $a=0.9$ "
-        r"$S$ peaks at $\gamma=3$, falls, and peaks again at $\gamma=7$ and beyond 11.",
+        r"$S$ peaks at $\gamma=3$, falls, and peaks again at $\gamma=7$ and, highest, at $\gamma=25$.",
+        S[2] < S[3],
         S[3] > S[4],
-        S[4] < S[7],
+        S[6] < S[7],
         S[7] > S[8],
-        S[8] < S[12],
+        S[24] < S[25],
+        S[25] > S[26],
+        S[25] > S[3],
     )
 
 
@@ -443,8 +446,7 @@ def _worst_cost(times):
 
 
 def _mixed_acceptance():
-    """Return the counter-example with mixed acceptance, exactly: "
-    "the best fixed length is the first that stops paying."""
+    """Return the counter-example with mixed acceptance; its best fixed length is the first whose next step fails."""
     a, c = Rational(999, 1000), Rational(1, 20)
     s = lambda g: a**g / 2  # noqa: E731
     E = lambda g: (1 + committed_length_constant(a, g)) / 2  # noqa: E731

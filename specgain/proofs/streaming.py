@@ -4,7 +4,7 @@ from sympy import Eq, Rational, Sum, Symbol
 
 from specgain.gain import speedup
 from specgain.proofs.kernel import Given, Identity, Needed, Route, SameSign, theorem
-from specgain.proofs.symbols import L_, T_, T, i, n, positive, t_D
+from specgain.proofs.symbols import L_, T_, T, i, j, n, positive, t_D
 
 
 def over_rounds(term):
@@ -56,7 +56,7 @@ def gaps(tokens=None, zeros=None, cv=lambda mean, cv: mean * (1 + cv) - 1, half=
     yield Identity("Mean gap per chunk.", total / n, tpot * mean_L)
     yield Route("by a token picked at random")
     power = Symbol("m", positive=True, integer=True)
-    moment = over_rounds((L_[i] / count.subs(i, Symbol("j", integer=True))) * (1 / L_[i]) * T_[i] ** power)
+    moment = over_rounds((L_[i] / count.subs(i, j)) * (1 / L_[i]) * T_[i] ** power)
     yield Identity(
         r"It lies in round $r$ with chance $L_r/\sum L$ and comes first with chance $1/L_r$: "
         r"the $m$-th moment of its gap.",
@@ -68,7 +68,7 @@ def gaps(tokens=None, zeros=None, cv=lambda mean, cv: mean * (1 + cv) - 1, half=
         moment.subs(power, 2) / moment.subs(power, 1) ** 2 - 1,
         cv(mean_L, cv_T),
     )
-    later = over_rounds((L_[i] / count.subs(i, Symbol("j", integer=True))) * (1 - 1 / L_[i]))
+    later = over_rounds((L_[i] / count.subs(i, j)) * (1 - 1 / L_[i]))
     yield Identity("It does not come first with the share of zeros.", later, share)
     yield Route("constant round time")
     (E,) = positive("E")

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import sympy as sp
 
-from specgain import acceptance, gain, length
+from specgain import acceptance, gain, length, verification
 from specgain.proofs import all_proofs, kernel
 from specgain.proofs.batch import critical_context
-from specgain.proofs.sampling import round_law
 
 TWO_ROUTES = ["P9", "P12", "P13", "P15", "P18", "P20"]
 
@@ -257,14 +256,21 @@ def test_p15_known_values(gamma, value):
 # ------------------------------------------------------------------------------------------------ sampling
 
 
+def accepted_and_law(p, q, gamma, rule):
+    """Return (E[K], the law of the γ + 1 tokens that a round begins) for the same p and q at every position."""
+    target, draft = (lambda prefix: p), (lambda prefix: q)
+    law = verification.round_law(target, draft, gamma, rule)
+    return verification.committed_length(law) - 1, verification.output_law(law, target, gamma + 1)
+
+
 @pytest.mark.claims("C0.5", "C6.0")
 @pytest.mark.parametrize(
     "gamma, token, block", [(1, "2/3", "2/3"), (2, "10/9", "11/9"), (3, "38/27", "5/3"), (4, "130/81", "166/81")]
 )
 def test_p16_block_and_token_rule_on_all_strings(gamma, token, block):
     p, q = [Fraction(1, 3), Fraction(2, 3)], [Fraction(2, 3), Fraction(1, 3)]
-    for joint, kept in ((False, token), (True, block)):
-        mean, law = round_law(p, q, gamma, joint)
+    for rule, kept in (("token", token), ("block", block)):
+        mean, law = accepted_and_law(p, q, gamma, rule)
         assert mean == Fraction(kept)
         assert all(law[s] == math.prod(p[t] for t in s) for s in product(range(2), repeat=gamma + 1))
 
@@ -273,7 +279,7 @@ def test_p16_for_random_distributions_both_rules_are_exact_and_the_block_rule_ke
     rng = np.random.default_rng(16)
     for _ in range(20):
         p, q = ([Fraction(int(x), int(w.sum())) for x in w] for w in rng.integers(1, 9, (2, 3)))
-        (token, law), (block, other) = round_law(p, q, 2, joint=False), round_law(p, q, 2, joint=True)
+        (token, law), (block, other) = (accepted_and_law(p, q, 2, rule) for rule in ("token", "block"))
         target = {s: math.prod(p[t] for t in s) for s in product(range(3), repeat=3)}
         assert law == target and other == target and block >= token
         alpha = sum(map(min, p, q))
