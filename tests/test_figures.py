@@ -510,6 +510,21 @@ def test_four_runs_promise_in_open_circles_and_measure_in_filled_ones():
     assert dots[2.24].get_markerfacecolor() == figures.style.PAPER != dots[1.9].get_markerfacecolor()
 
 
+def test_no_line_is_left_out_for_want_of_a_colour():
+    four = {name: {"1": 5.0, "5": 6.0 + place} for place, name in enumerate(("fp32", "int8", "4 bits", "3 bits"))}
+    lines = figures.passes_by_format({"a": four}).axes[0].get_lines()
+    assert len({line.get_color() for line in lines}) == len(lines) == 4
+    with pytest.raises(ValueError, match="6 formats of 'a' are too many"):
+        figures.passes_by_format({"a": dict.fromkeys("abcdef", {"1": 5.0})})
+    with pytest.raises(ValueError, match="6 drafts are too many"):
+        figures.acceptance_over_temperature({"json": dict.fromkeys("abcdef", {"T = 1": 0.5})}, ["json"], "abcdef")
+
+
+def test_told_and_counted_refuses_kinds_that_do_not_match():
+    with pytest.raises(ValueError, match="same kinds: a"):
+        figures.told_and_counted({"a": 1.5, "b": 2.0}, {"a": 2.0}, {"a": (1.5, 2.5)})
+
+
 def test_feature_shift_has_a_panel_per_draft_and_refuses_an_unknown_text():
     assert [ax.get_title(loc="left") for ax in DRAWN["feature_shift"]().axes] == ["strong", "eagle"]
     with pytest.raises(ValueError, match="cells of 'b'"):

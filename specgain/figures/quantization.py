@@ -11,6 +11,7 @@ from specgain.figures.style import (
     OTHER,
     PAPER,
     PREDICTION,
+    SERIES,
     SMALL,
     VERIFY,
     Drawing,
@@ -60,11 +61,16 @@ def four_runs(cells, note=""):
 
 @styled
 def passes_by_format(verify, note=""):
-    """Return {model: {format: {positions: ms}}} as one panel per model: a pass over n positions against one alone."""
+    """Return one panel per model with a line per format (five at most): the time of a pass over n positions.
+
+    `verify` {model: {format: {positions: ms}}}.
+    """
     drawing, said = Drawing(2.7, note), []
     for ax, (model, formats) in zip(drawing.subplots(1, len(some(verify, "verify")), squeeze=False)[0], verify.items(),
                                     strict=True):  # fmt: skip
-        for (name, row), colour in zip(formats.items(), (VERIFY, DRAFT), strict=False):
+        if len(formats) > len(SERIES):
+            raise ValueError(f"{len(formats)} formats of {model!r} are too many: there are colours for {len(SERIES)}")
+        for (name, row), colour in zip(formats.items(), SERIES, strict=False):
             n, times = [int(x) for x in row], list(row.values())
             ax.plot(n, times, color=colour, **{k: v for k, v in MEASUREMENT.items() if k != "capsize"})
             below = times[-1] < max(list(other.values())[-1] for other in formats.values())

@@ -28,13 +28,13 @@ COLOURS = {"lookup": VERIFY, "suffix, cold": DRAFT, "suffix, warm": GAIN}
 
 
 def _chosen(result, **wanted):
-    """The cells with these values, in the order of the plan; ValueError if there are none."""
+    """Return the cells with these values, in the order of the plan; ValueError if there are none."""
     cells = [c for c in result["cells"] if all(c[key] == value for key, value in wanted.items())]
     return some(cells, " and ".join(f"cells with {key} = {value!r}" for key, value in wanted.items()))
 
 
 def distinct(result, kind, temperature):
-    """Return the mean share of distinct 4-grams over the texts of a kind."""
+    """Return the mean share (0 to 1) of distinct 4-grams over the texts of a kind at a temperature."""
     return fmean(text["distinct_4grams"] for text in result["texts"][f"{temperature:g}"][kind])
 
 
@@ -60,7 +60,7 @@ def work_lengths(result, gamma=8, note=""):
         ax.axvline(1, color=INK, linewidth=1)
         label_axes(ax, "E[L] (tokens per round)", "", None, "greedy" if temperature == 0 else f"T = {temperature:g}")
         ax.grid(axis="x")
-        ax.set_xlim(0.6, 9.5)
+        ax.set_xlim(0.6, gamma + 1.5)
     axes[0].set_yticks(range(len(kinds)), kinds)
     axes[0].invert_yaxis()
     drawing.alt = f"Mean committed length at γ = {gamma} by kind of work, with 95 % intervals. {'; '.join(said)}."
@@ -77,13 +77,13 @@ def repetition(result, draft="lookup", gamma=8, temperature=0.0, note=""):
         random = cell["kind"] == "random"
         x = [100 * text["distinct_4grams"] for text in texts]
         ax.plot(x, cell["by_request"], "o", color=LOSS if random else VERIFY, markersize=5 if random else 4)
-        shares += [(a, b, random) for a, b in zip(x, cell["by_request"], strict=True)]
+        shares += zip(x, cell["by_request"], strict=True)
     label_axes(ax, "distinct 4-grams of the output (%)", "E[L] of the request (tokens)", range(0, 101, 20))
     ax.text(0.02, 0.04, "random prompts", color=LOSS, transform=ax.transAxes)
     ax.text(0.98, 0.92, "real prompts", color=VERIFY, transform=ax.transAxes, ha="right")
     ax.set_xlim(0, 102)
     ax.set_ylim(0.5, gamma + 1)
-    half = [[e for share, e, _ in shares if (share < 50) == low] for low in (True, False)]
+    half = [[e for share, e in shares if (share < 50) == low] for low in (True, False)]
     means = [f"{fmean(e):.2f} over {len(e)} requests" if e else "no request" for e in half]
     drawing.alt = (
         f"E[L] of each request with {draft} at γ = {gamma} against the share of distinct 4-grams of its text. Below half "
@@ -94,8 +94,12 @@ def repetition(result, draft="lookup", gamma=8, temperature=0.0, note=""):
 
 @styled
 def told_and_counted(predicted, counted, intervals, note=""):
-    """Return a prediction (open circle) above what was counted (dot, 95 % interval) for each {kind: E[L]}."""
-    some(counted, "counted")
+    """Return a prediction (open circle) above what was counted (dot, 95 % interval) for each {kind: E[L]}.
+
+    `predicted` and `intervals`, {kind: (low, high)}, have the kinds of `counted`; ValueError if they do not.
+    """
+    if not set(some(counted, "counted")) == set(predicted) == set(intervals):
+        raise ValueError(f"predicted, counted and intervals must have the same kinds: {', '.join(counted)}")
     drawing, said = Drawing(0.8 + 0.42 * len(counted), note), []
     ax = drawing.subplots()
     for place, kind in enumerate(counted):
@@ -123,12 +127,17 @@ def timed_work(cells, note=""):
 
 @styled
 def acceptance_over_temperature(first_acceptance, domains, drafts, note=""):
-    """Return a_1 over the temperature, one panel per domain and one line per draft, as measured."""
+    """Return a_1 over the temperature, one panel per domain and one line per draft (five at most), as measured.
+
+    `first_acceptance` maps domain, draft and setting, such as "T = 0.5", to a_1; settings with top-p are left out.
+    """
+    if len(drafts) > len(SERIES):
+        raise ValueError(f"{len(drafts)} drafts are too many: there are colours for {len(SERIES)}")
     drawing, said = Drawing(2.7, note), []
     axes = drawing.subplots(1, len(some(domains, "domains")), sharey=True, squeeze=False)[0]
     for ax, domain in zip(axes, domains, strict=True):
         ends = []
-        for draft, colour in zip(drafts, SERIES, strict=False):
+        for draft, colour in zip(some(drafts, "drafts"), SERIES, strict=False):
             points = {s: a for s, a in first_acceptance[domain][draft].items() if "top-p" not in s}
             x = [float(setting.removeprefix("T = ")) for setting in points]
             y = list(points.values())
