@@ -150,9 +150,7 @@ class Step:
     blocks: tuple
     free_blocks: int | None
     waiting: int
-    admitted: tuple
     preempted: tuple
-    finished: tuple
 
 
 @dataclass
@@ -298,8 +296,8 @@ class Simulation:
         return np.minimum(want, np.maximum(budget - before, 0))
 
     def _schedule(self):
-        """Return (positions granted per running request, ids preempted, ids admitted)."""
-        s, preempted, admitted = self._i, (), []
+        """Return (positions granted per running request, ids preempted)."""
+        s, preempted = self._i, ()
         want = s[KNOWN] + s[GAMMA]
         want -= s[COMPUTED]
         total = int(np.add.reduce(want))
@@ -314,8 +312,8 @@ class Simulation:
         else:
             s[BLOCKS] = blocks
             if self._waiting and self._n < self.engine.max_num_seqs:
-                want, admitted = self._admit(want, total, used)
-        return want, preempted, admitted
+                want = self._admit(want, total, used)
+        return want, preempted
 
     def _needed(self, want):
         """Return the blocks of each request once it has slots for `want` positions more and the lookahead."""
@@ -360,8 +358,8 @@ class Simulation:
         return ints[ID]
 
     def _admit(self, want, total, used):
-        """Admit waiting requests while there are places, budget and blocks; return (positions granted, ids)."""
-        engine, granted, ids = self.engine, want.tolist(), []
+        """Admit waiting requests while there are places, budget and blocks; return the positions granted."""
+        engine, granted = self.engine, want.tolist()
         budget = engine.max_num_batched_tokens - self._ghosts - total
         while self._waiting and self._n < engine.max_num_seqs and budget > 0:
             ints, times = self._waiting[0]
@@ -380,8 +378,7 @@ class Simulation:
             self._resize(self._n + 1)
             used, budget, self._steady = used + blocks, budget - wanted, False
             granted.append(wanted)
-            ids.append(ints[ID])
-        return np.array(granted, dtype=np.int64), ids
+        return np.array(granted, dtype=np.int64)
 
     # -------------------------------------------------------------------------------------------------- a step
 
@@ -390,7 +387,7 @@ class Simulation:
         if not self._wake():
             return False
         ghosts, ghost_blocks = self._ghosts, self._ghost_blocks
-        want, preempted, admitted = self._schedule()
+        want, preempted = self._schedule()
         s, n = self._i, self._n
         offered, sampled = self._offered(want)
         accepted = np.minimum(self._draws.accepted(s, n), offered)
@@ -408,19 +405,20 @@ class Simulation:
         done = s[KNOWN] >= s[END]
         held = (tuple(s[ID].tolist()), tuple(s[BLOCKS].tolist())) if before else None
         self._ghosts, self._ghost_blocks = 0, 0
-        finished = self._finish(done) if done.any() else ()
+        if done.any():
+            self._finish(done)
         if before is None:
             return None
         head = (start, self.now, *times, positions)
         columns = (before[0], want, offered, accepted, committed, offered - accepted, before[1])
-        return self._record(head, held, columns, ghost_blocks, (tuple(admitted), preempted, finished))
+        return self._record(head, held, columns, ghost_blocks, preempted)
 
-    def _record(self, head, held, columns, ghost_blocks, changes):
-        """Keep and return the `Step`: its times, the ids and blocks held in it, one column per quantity, what changed."""
+    def _record(self, head, held, columns, ghost_blocks, preempted):
+        """Keep and return the `Step`: its times, the ids and blocks held in it, one column per quantity, who was preempted."""
         ids, blocks = held
         free = self._total_blocks - sum(blocks) - ghost_blocks if self.engine.num_blocks is not None else None
         kept = (tuple(column.tolist()) for column in columns)
-        self.result.steps.append(Step(*head, ids, *kept, blocks, free, len(self._waiting), *changes))
+        self.result.steps.append(Step(*head, ids, *kept, blocks, free, len(self._waiting), preempted))
         return self.result.steps[-1]
 
     def _wake(self):
@@ -558,7 +556,7 @@ class Simulation:
         totals.wasted += ghosts
 
     def _finish(self, done):
-        """Take finished requests out; return their ids.  A stop found out late leaves its next round in flight."""
+        """Take finished requests out.  A stop found out late leaves its next round in flight."""
         s, totals = self._i, self.result.totals
         finished = self._ints[:, : self._n][:, done]
         moments = self._times[:, : self._n][:, done]
@@ -571,15 +569,13 @@ class Simulation:
         self._ints[:, :kept], self._times[:, :kept] = s[:, left], self._t[:, left]
         self._resize(kept)
         totals.finished += finished.shape[1]
-        ids = tuple(finished[ID].tolist())
-        for identifier in ids:
+        for identifier in finished[ID].tolist():
             self.controller.finish(identifier)
             self._recorded.pop(identifier, None)
             if self._clients is not None:
                 self._pull()
         if self.keep != "totals":
             self.result.requests += map(_served, finished.T.tolist(), moments.T.tolist())
-        return ids
 
     def run(self, until=float("inf")):
         """Run until nothing is left to do, or until the clock passes `until` seconds; return the `Result`."""
