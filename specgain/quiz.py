@@ -173,12 +173,10 @@ def load(path):
 
 @functools.cache
 def _bank(number):
-    folder = bank_folder()
-    if not (folder / f"{number}.json").is_file():
-        raise KeyError(
-            f"there is no bank {number!r}; there are {', '.join(sorted(p.stem for p in folder.glob('*.json')))}"
-        )
-    return load(folder / f"{number}.json")
+    banks = {path.stem: path for path in bank_folder().glob("*.json")}
+    if number not in banks:
+        raise KeyError(f"there is no bank {number!r}; there are {', '.join(sorted(banks))}")
+    return load(banks[number])
 
 
 def _find(identifier, part):
@@ -433,7 +431,9 @@ def _slip(entry, hint):
 
 
 def _number(answer):
-    """Return the answer as a number; text may hold arithmetic such as "27/10"."""
+    """Return the answer as a number; text may hold arithmetic such as "27/10", an array or tensor one number."""
+    if getattr(answer, "ndim", None) == 0:
+        answer = answer.item()
     if isinstance(answer, str):
         if not answer.strip():
             raise ValueError("The answer is empty; give digits, or a fraction as text")
@@ -654,7 +654,7 @@ def _without_yes(feedback):
 
 
 def questions_of(name):
-    """Return the ids of the questions of a test, in order: "entry" or "exit".
+    """Return the ids of the questions of a test, in order: "entry" or "exit"; KeyError names the tests there are.
 
     >>> len(questions_of("entry")), len(questions_of("exit"))
     (20, 30)
@@ -666,7 +666,9 @@ def questions_of(name):
 
 
 def identifiers(part="questions"):
-    """Return the ids of all questions, or of all "exercises", bank by bank."""
+    """Return the ids of all "questions", or of all "exercises", bank by bank; ValueError for another part."""
+    if part not in ("questions", "exercises"):
+        raise ValueError(f"part = {part!r} must be 'questions' or 'exercises'")
     return [entry["id"] for path in sorted(bank_folder().glob("*.json")) for entry in _bank(path.stem)[part]]
 
 
@@ -676,11 +678,12 @@ def export(kind, *ids):
     json: this module's own format, with the `key` of each numeric question.  moodle: Moodle XML, which Moodle and other
     systems import; every option keeps its feedback, and orders need Moodle 4.5 or newer.  qti: a QTI 1.2 package for
     Canvas and others, written by text2qti; options keep their feedback, wrong numbers and words share one.
+    KeyError for an unknown id; ValueError for another kind, and for qti where text2qti is not installed.
     """
-    entries = [question(identifier) for identifier in ids or identifiers()]
-    keyed = [e | {"key": float(evaluate(e["expression"]))} if e["type"] == "numeric" else e for e in entries]
     if kind not in _quiz_export.WRITERS:
         raise ValueError(f"kind = {kind!r} must be one of {', '.join(_quiz_export.WRITERS)}")
+    entries = [question(identifier) for identifier in ids or identifiers()]
+    keyed = [e | {"key": float(evaluate(e["expression"]))} if e["type"] == "numeric" else e for e in entries]
     return _quiz_export.WRITERS[kind](keyed)
 
 
@@ -703,6 +706,7 @@ def main(arguments=()):
     """Print one line per bank; return 0 if all keep the format, else 1 after listing what is wrong.
 
     With the arguments `export KIND [ID ...] [--out FILE]`, print or write the questions for another system instead.
+    Return 2 for any other arguments, and for an export that cannot be made, after saying why.
     """
     if arguments and arguments[0] == "export":
         try:
@@ -711,6 +715,9 @@ def main(arguments=()):
             print(error if isinstance(error, OSError) else error.args[0], file=sys.stderr)
             return 2
         return 0
+    if arguments:
+        print(f"{arguments[0]!r} is not known here; give nothing, or export KIND [ID ...] [--out FILE]", file=sys.stderr)
+        return 2
     status = 0
     for path in sorted(bank_folder().glob("*.json")):
         try:

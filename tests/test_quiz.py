@@ -10,6 +10,7 @@ import xml.etree.ElementTree as ElementTree
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -602,6 +603,26 @@ def test_a_notebook_without_jupyterquiz_shows_the_list(monkeypatch):
 def test_main_reports_every_bank(capsys):
     assert quiz.main() == 0
     assert f"{BANKS[0].name}: " in capsys.readouterr().out
+
+
+def test_main_refuses_what_it_does_not_know(capsys):
+    assert quiz.main(["exprot", "moodle"]) == 2
+    said = capsys.readouterr()
+    assert "'exprot' is not known here" in said.err and "export KIND" in said.err and not said.out
+
+
+def test_ids_of_another_part_are_refused():
+    assert len(quiz.identifiers("exercises")) != len(quiz.identifiers("questions")) == len(quiz.identifiers())
+    with pytest.raises(ValueError, match="'answers' must be 'questions' or 'exercises'"):
+        quiz.identifiers("answers")
+
+
+def test_a_number_from_an_array_is_a_number():
+    assert quiz.check("00-pooled", np.array(0.41611392)) and not quiz.check("00-pooled", np.array([0.41611392]))
+
+
+def test_an_id_that_leads_out_of_the_banks_is_answered():
+    assert "there is no bank 'tests/entry'" in quiz.check("tests/entry-x", 3).message
 
 
 # --- in a browser ---------------------------------------------------------------------------------------------------
