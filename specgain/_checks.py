@@ -61,11 +61,11 @@ def length(name, value):
 
 
 def gamma(value, name="gamma", least=0):
-    """Return `value` if it is a whole number of tokens ≥ `least` (every element, for an array).
+    """Return `value` if it is a whole number ≥ `least` (every element, for an array), of tokens or of whatever `name` says.
 
     NumPy's narrow integers come back wide, since 255 + 1 is 0 in a uint8; a number comes back as an int.
     """
-    allowed = f"a whole number of tokens, {least} or more"
+    allowed = f"a whole number, {least} or more"
     if isinstance(value, float) and not isinstance(value, int):
         raise TypeError(f"{name} = {value!r} is not a whole number; {name} must be {allowed}")
     _check(name, value, lambda v: (v >= least) & (v % 1 == 0), allowed)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 
+from specgain import _checks
+
 # ------------------------------------------------------------------------------------------ number formats
 
 # bits per number, block scales included.  Sources: IEEE 754; GGUF (Q4_1, Q8_0: blocks of 32 with one or two 16-bit
@@ -37,12 +39,6 @@ def bytes_per_number(format):
 def _positive(name, value):
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
         raise ValueError(f"{name} = {value!r} is outside its range; {name} must be a finite number above 0")
-    return value
-
-
-def _count(name, value, least=1):
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} = {value!r} is outside its range; {name} must be a whole number, {least} or more")
     return value
 
 
@@ -158,9 +154,9 @@ class Experts:
 
     def __post_init__(self):
         for name in ("count", "active", "hidden"):
-            _count(name, getattr(self, name))
-        _count("shared", self.shared, 0)
-        _count("dense_layers", self.dense_layers, 0)
+            _checks.gamma(getattr(self, name), name, least=1)
+        _checks.gamma(self.shared, "shared")
+        _checks.gamma(self.dense_layers, "dense_layers")
         if self.active > self.count:
             raise ValueError(f"active = {self.active} experts of {self.count}; it must not exceed their number")
 
@@ -224,7 +220,7 @@ class ModelShape:
 
     def __post_init__(self):
         for name in ("layers", "width", "heads", "kv_heads", "head_dim", "hidden", "vocab"):
-            _count(name, getattr(self, name))
+            _checks.gamma(getattr(self, name), name, least=1)
         if self.heads % self.kv_heads:
             raise ValueError(f"kv_heads = {self.kv_heads} must divide heads = {self.heads}")
 
@@ -312,7 +308,7 @@ class ModelShape:
 
         It has its own embedding and head; see `memory` for a draft that shares the target's.
         """
-        _count("layers", layers)
+        _checks.gamma(layers, "layers", least=1)
         if layers > self.layers:
             raise ValueError(f"layers = {layers}; {self.name} has {self.layers}, and a cut has no more")
         name = f"{self.name}, {layers} of {self.layers} layers"

@@ -125,7 +125,7 @@ def test_a_cut_is_a_smaller_model():
         (lambda: replace(LLAMA_31_8B, kv_heads=7), ValueError, "kv_heads"),
         (lambda: Experts(4, 5, 1), ValueError, "active"),
         (lambda: LLAMA_31_8B.cut(33), ValueError, "layers"),
-        (lambda: LLAMA_31_8B.cut(1.5), ValueError, "layers"),
+        (lambda: LLAMA_31_8B.cut(1.5), TypeError, "layers must be a whole number, 1 or more"),
     ],
 )
 def test_bad_input_is_named(wrong, error, names):

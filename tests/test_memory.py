@@ -111,7 +111,7 @@ def test_lookahead_of_the_engine():
         (lambda: kv_bytes_per_token("llama"), TypeError, "ModelShape"),
         (lambda: kv_bytes_per_token(LLAMA_31_8B, "fp13"), ValueError, "fp13"),
         (lambda: KvCache(-1, 16), ValueError, "blocks"),
-        (lambda: KvCache(1, 0), ValueError, "block_tokens"),
+        (lambda: KvCache(1, 0), ValueError, "block_tokens must be a whole number, 1 or more"),
         (lambda: KvCache.of(-1, LLAMA_31_8B), ValueError, "space_bytes"),
         (lambda: KvCache.of(float("inf"), LLAMA_31_8B), ValueError, "space_bytes"),
         (lambda: KvCache(1, 16).blocks_for(-1), ValueError, "tokens"),
