@@ -4,8 +4,9 @@
     python tools/train_heads.py --work _build/pair features eagle eagle3 multi block export
 
 Every head reads the target's features f_t (outputs of its layers) and the embedding e_{t+1} of the token that follows,
-and predicts with the target's own output head. All learn the target's distribution (KL divergence) on the same batches,
-whose features are computed once. Steps are counted and seeded. What the heads compute is in specgain/lab/heads.py.
+and predicts with the target's own output head. All learn the target's distribution (KL divergence; `eagle` also its
+features, as EAGLE does: Li et al. 2024) on the same batches, whose features are computed once. Steps are counted and
+seeded. What the heads compute is in specgain/lab/heads.py.
 """
 
 import argparse
@@ -15,20 +16,26 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-import train_pair
+from safetensors.torch import load_file
 from train_pair import BATCH, CONFIG, LENGTH, Muon, as_strings, batches, rotary_tables, rotate, schedule
 
 from specgain.lab.heads import BLOCK, LAYERS, TAPS, save_head
 from specgain.lab.model import Cache, load
-from specgain.lab.pair import WEIGHTS
+from specgain.lab.pair import WEIGHTS, sha256
 
 SEED = 2027
-D, VOCAB = CONFIG["width"], CONFIG["vocab"]
+D = CONFIG["width"]
+TARGET = WEIGHTS / "target.safetensors"
+
+
+def features_folder(work):
+    """The folder of the features of this very target; another target's, of an earlier training, have another name."""
+    return work / f"features-{sha256(TARGET)[:8]}"
 
 
 def features(args, tokens):
-    """Write the target's features of every training batch, float16, to work/features/."""
-    target, folder = load(WEIGHTS / "target.safetensors"), args.work / "features"
+    """Write the target's features of every training batch, float16, to `features_folder`."""
+    target, folder = load(TARGET), features_folder(args.work)
     folder.mkdir(exist_ok=True)
     for step, batch in zip(range(args.steps), batches(tokens, SEED), strict=False):
         path = folder / f"{step:04}.pt"
@@ -112,7 +119,11 @@ def layer(w, i, x, keys, values, mask, cos, sin):
 
 
 def eagle_loss(w, batch, target, generator, third=False, unroll=1):
-    """Next-token KL of an autoregressive head; with `unroll` it also learns on its own features, as it will draft."""
+    """Next-token KL of an autoregressive head, summed over `unroll` passes with weights 0.8^pass.
+
+    From the second pass on it reads its own features, as it will when it drafts. Without `third` (EAGLE-3) it reads the
+    last layer alone, and a tenth of the smooth L1 distance to the target's next feature is added.
+    """
     feature = F.linear(torch.cat(list(unit(batch.taps)), dim=-1), w["fuse"]) if third else batch.last
     n = LENGTH - 1
     cos, sin = rotary_tables(n)
@@ -139,7 +150,7 @@ def eagle_loss(w, batch, target, generator, third=False, unroll=1):
 
 
 def multi_loss(w, batch, target, generator):
-    """KL of each of the BLOCK heads, which all read one feature."""
+    """KL of the BLOCK heads, which all read one feature, summed with weights 0.85^head."""
     x = F.linear(torch.cat((unit(batch.last[:, :-1]), batch.embedded[:, 1:]), -1), w["join"]).flatten(0, 1)
     n, total = LENGTH - BLOCK, 0.0
     for k in range(BLOCK):
@@ -152,7 +163,10 @@ def multi_loss(w, batch, target, generator):
 
 
 def block_loss(w, batch, target, generator, blocks=20):
-    """KL of a block of BLOCK tokens that is drafted in one pass from a random place of each sequence."""
+    """KL of a block of BLOCK tokens that is drafted in one pass, summed over its places with weights 0.85^place.
+
+    It is the mean over `blocks` random anchors, which are the same in every sequence of the batch.
+    """
     context = F.linear(torch.cat((unit(batch.last[:, :-1]), batch.embedded[:, 1:]), -1), w["join"])
     anchors = torch.randint(8, LENGTH - BLOCK - 1, (blocks,), generator=generator)  # the last known entry
     places = (anchors[:, None] + 1 + torch.arange(BLOCK)).flatten()
@@ -206,16 +220,16 @@ LOSS = {
 
 
 def train(kind, args, target):
-    """Train one head for `args.steps` steps; checkpoints every 50."""
+    """Train one head for `args.steps` steps; its weights are kept every 50, and a stopped training starts anew."""
     generator = torch.Generator().manual_seed(SEED)
     w = initial(kind, target, generator)
     matrices = [p for n, p in w.items() if p.ndim == 2 and n != "places"]
     muon = Muon(matrices)
     others = [p for n, p in w.items() if p.ndim == 1 or n == "places"]
     adam = torch.optim.AdamW(others, lr=2e-3, weight_decay=0.0) if others else None
-    begin, log = time.perf_counter(), []
+    begin, log, folder = time.perf_counter(), [], features_folder(args.work)
     for step in range(args.steps):
-        loss = LOSS[kind](w, Batch.read(args.work / "features" / f"{step:04}.pt", target), target, generator)
+        loss = LOSS[kind](w, Batch.read(folder / f"{step:04}.pt", target), target, generator)
         loss.backward()
         factor = schedule(step, args.steps)
         muon.step(0.01 * factor)
@@ -242,9 +256,10 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    model = load(WEIGHTS / "target.safetensors")
-    target = {n: w.float() for n, w in train_pair.load_file(WEIGHTS / "target.safetensors").items()}
-    assert model.config.width == D
+    target = {n: w.float() for n, w in load_file(TARGET).items()}
+    if target["embed"].shape != (CONFIG["vocab"], D):
+        parser.error(f"{TARGET.name} has an embedding of {tuple(target['embed'].shape)}; "
+                     f"train_pair.py makes {(CONFIG['vocab'], D)}")  # fmt: skip
     if "features" in args.stages:
         features(args, dict(np.load(args.work / "tokens.npz")))
     for kind in LOSS:

@@ -4,8 +4,9 @@
     python tools/train_pair.py --austen r-cran-janeaustenr_*.deb --work _build/pair target draft export
 
 Stages: `target` (1300 steps, 20 minutes on two free cores), `draft` (500 steps, 6 minutes), `export` (writes
-specgain/lab/weights/). Every stage counts steps, not seconds, and is seeded. A stage that was stopped goes on from its
-last checkpoint. The corpora are described in corpora.py.
+specgain/lab/weights/); `corpora` only makes the texts, the tokenizer and the tokens, which the others make too if they
+are missing. Every stage counts steps, not seconds, and is seeded. A stage that was stopped goes on from its last
+checkpoint. The corpora are described in corpora.py.
 """
 
 import argparse
@@ -28,13 +29,14 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from specgain.lab.drafts import bigram
 from specgain.lab.model import Cache, Config, load, save
 from specgain.lab.pair import DRAFTS, sha256
+from specgain.lab.tensors import read_metadata
 
 CONFIG = {"vocab": 2048, "width": 192, "heads": 6, "hidden": 512, "layers": 8, "rope_base": 10000.0, "norm_eps": 1e-5}
 CHARACTERS = {"json": 1_500_000, "func": 1_200_000, "viet": 1_200_000, "stdlib": 6_000_000, "prose": 5_000_000}
 MIXTURE = {"json": 0.12, "func": 0.10, "viet": 0.12, "stdlib": 0.33, "prose": 0.33}
 HOLDOUT = 20_000  # last tokens of every domain, never trained on
 BATCH, LENGTH = 12, 256
-PROMPTS = 128  # in each of the two prompt sets
+PROMPTS, PROMPT_TOKENS = 128, 64  # in each of the two prompt sets, and in each prompt
 SEED = 2026
 END = "<|end|>"  # token 0, between documents
 
@@ -192,7 +194,10 @@ def schedule(step, steps):
 
 
 def train(name, weights, loss_of, data, steps, rates, work, keep=()):
-    """Train `weights` in place for `steps` steps with checkpoints in work/name.pt; returns the log."""
+    """Train `weights` in place for `steps` steps with checkpoints in work/name.pt; return the losses in nats, by step.
+
+    `rates` are the greatest learning rates of Muon and AdamW; after each step in `keep` the weights are kept as well.
+    """
     matrices = [p for n, p in weights.items() if p.requires_grad and p.ndim == 2 and n != "embed"]
     others = [p for n, p in weights.items() if p.requires_grad and (p.ndim == 1 or n == "embed")]
     muon, adam = Muon(matrices), torch.optim.AdamW(others, lr=rates[1], betas=(0.9, 0.95), weight_decay=0.0)
@@ -303,12 +308,12 @@ def bigrams(tokens):
 
 
 def prompts(tokens):
-    """{"calibration.json": (128, 64) token ids, …}: windows spread over the hold-out, taken for the two sets in turn."""
+    """{"calibration.json": (PROMPTS, PROMPT_TOKENS) token ids, …}: windows over the hold-out, for the sets in turn."""
     sets = {}
     for domain in corpora.DOMAINS:
         held = tokens[domain][-HOLDOUT:]
-        stride = (HOLDOUT - 64) // (2 * PROMPTS - 1)
-        windows = np.stack([held[i * stride : i * stride + 64] for i in range(2 * PROMPTS)])
+        stride = (HOLDOUT - PROMPT_TOKENS) // (2 * PROMPTS - 1)
+        windows = np.stack([held[i * stride : i * stride + PROMPT_TOKENS] for i in range(2 * PROMPTS)])
         sets[f"calibration.{domain}"], sets[f"test.{domain}"] = windows[0::2].copy(), windows[1::2].copy()
     return sets
 
@@ -348,7 +353,7 @@ def check_inference(folder, tokens):
 
 
 def model_card(folder, facts, common):
-    """The text of weights/README.md, every number taken from the files."""
+    """The text of weights/README.md; its numbers are taken from the files and from what is set above."""
     corpus = json.loads(common["corpora"])
     losses = [[name, f["steps"], *(f"{f['holdout'][d]:.2f}" for d in corpora.DOMAINS)] for name, f in facts.items()]
     texts = [[d, f"{c['characters']:,}", SOURCES[d], f"`{c['sha256'][:16]}…`"] for d, c in corpus.items()]
@@ -360,12 +365,23 @@ def model_card(folder, facts, common):
         mixture=", ".join(f"{domain} {share:.2f}" for domain, share in MIXTURE.items()),
         versions=f"Python {common['python']}, torch {common['torch']}",
         **{name: facts[name]["steps"] for name in DRAFTS},
+        **{name: f"{CONFIG[name]:,}" for name in ("layers", "width", "heads", "hidden", "vocab")},
+        trained_heads=heads_of(folder),
         prompts=PROMPTS,
+        prompt_tokens=PROMPT_TOKENS,
         seed=SEED,
         batch=BATCH,
         length=LENGTH,
         holdout=f"{HOLDOUT:,}",
     )
+
+
+def heads_of(folder):
+    """The card's entry about heads, with the steps that their headers name; empty if none has been trained yet."""
+    if not (folder / "head-eagle.safetensors").exists():
+        return ""
+    steps = [int(read_metadata(folder / f"head-{name}.safetensors")["steps"]) for name in ("eagle", "confidence-strong")]
+    return HEADS.format(*steps)
 
 
 def table(head, rows):
@@ -377,21 +393,24 @@ OWN = "written by `tools/corpora.py`"
 AUSTEN = "six novels by Jane Austen (public domain), from the Debian package r-cran-janeaustenr (MIT)"
 SOURCES = {"json": OWN, "func": OWN, "viet": OWN, "stdlib": "Python standard library (PSF licence)", "prose": AUSTEN}
 
+HEADS = """- **Heads**: `head-*.safetensors` read the target's features (`specgain/lab/heads.py`). They were trained on this very
+  target by `tools/train_heads.py`, {} steps each, and bear its hash. `head-confidence-*` are tiny and read a draft
+  instead, for `multi` the entry that it drafts from (`specgain/lab/confidence.py`, `tools/train_confidence.py`, {:,}
+  steps on the calibration prompts); they bear the hash of that draft as well.
+"""
 CARD = """# The tiny pair
 
 One target and three drafts that share its vocabulary and its embedding. They exist to measure speculative decoding on
 any CPU in seconds. They are no language models to use: the text is clean in the three generated domains and only looks
 like code or English in the two natural ones.
 
-- **Target**: 8 layers, width 192, 6 heads, SwiGLU 512, RMSNorm, rotary positions, tied head, no biases.
+- **Target**: {layers} layers, width {width}, {heads} heads, SwiGLU {hidden}, RMSNorm, rotary positions, tied head, no biases.
 - **Drafts**: the same with 1 layer, on the target's own embedding. They start from the target's first layer and learn
   its distribution (KL divergence). `weak` is the draft after {weak} steps, `middle` after {middle}, `strong` after
   {strong} steps of the same run. One shape, so one cost per step: only their acceptance differs.
 - **Bigram table**: the commonest successor of every token, counted over the training text in the same mixture.
-- **Heads**: `head-*.safetensors` read the target's features (`specgain/lab/heads.py`). They were trained on this very
-  target by `tools/train_heads.py`, 600 steps each, and bear its hash.
-- **Tokenizer**: byte-level BPE, 2,048 tokens; token 0 ends a document.
-- **Prompts**: per domain two disjoint sets of {prompts} prompts with 64 tokens, `calibration` and `test`, from the hold-out.
+{trained_heads}- **Tokenizer**: byte-level BPE, {vocab} tokens; token 0 ends a document.
+- **Prompts**: per domain two disjoint sets of {prompts} prompts with {prompt_tokens} tokens, `calibration` and `test`, from the hold-out.
 
 Loss on the hold-out, in nats per token (the last {holdout} tokens of each domain, never trained on; the generated
 domains draw on short lists, so their hold-out is new combinations of known parts):

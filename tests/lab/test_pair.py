@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -35,6 +36,16 @@ def test_every_weight_file_says_how_it_was_made(name):
     for loss in json.loads(facts["holdout"]).values():
         assert f"{loss:.2f}" in card
     assert f"| {facts['steps']} |" in card
+
+
+def test_the_card_is_the_one_that_the_tool_writes(monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[2] / "tools"))
+    import train_pair
+
+    heads = {name: read_metadata(WEIGHTS / f"{'' if name == 'target' else 'draft-'}{name}.safetensors")
+             for name in ("target", *DRAFTS)}  # fmt: skip
+    facts = {name: {"steps": h["steps"], "holdout": json.loads(h["holdout"])} for name, h in heads.items()}
+    assert train_pair.model_card(WEIGHTS, facts, heads["target"]) == (WEIGHTS / "README.md").read_text(encoding="utf-8")
 
 
 def test_sizes_on_the_card_are_those_of_the_files():
