@@ -157,8 +157,10 @@ class Spread:
     requests, with `start` as the answer of four more.  Requests alike give a large weight, mixed ones a small one.
     """
 
-    def __init__(self, start=8.0, most=200.0):
-        self.start, self.most, self._sums, self._count = start, most, (0.0,) * 5, 0
+    start, most = 8.0, 200.0
+
+    def __init__(self):
+        self._sums, self._count = (0.0,) * 5, 0
 
     def add(self, hits, trials):
         """Count a finished request."""

@@ -60,6 +60,9 @@ def test_the_interface_in_its_simplest_forms():
     assert average.gammas(2, ["a", "b", "new"]) == [1, 8, 5]
     average.finish("a")
     assert average.gamma(1, "a") == 5
+    forgetful = MovingAverage(8, memory=0.0)
+    forgetful.observe("a", 8, 2)
+    assert forgetful.gamma(1, "a") == 3, "the last round alone decides"
 
 
 @pytest.mark.parametrize(
@@ -218,6 +221,19 @@ def test_the_spread_of_requests_is_found():
         alike.add(int(rng.binomial(40, 0.5)), 40)
     assert mixed.weight == pytest.approx(6, rel=0.15) and alike.weight > 100
     assert Spread().weight == Spread().start
+
+
+def test_a_request_leaves_the_loads_length_only_for_a_margin():
+    """The load accepts half of its candidates, one request all of them: more than twice the rate, not a hundred times."""
+    lengths = {}
+    for margin in (0.05, 100.0):
+        rule = StepRule(lambda g, b: 1 + 0.3 * g, LENGTHS, margin=margin, errors=0.0)
+        for k in (0, 1) * 300:
+            rule.observe(k, 1, k)
+        for _ in range(50):
+            rule.observe("easy", 4, 4)
+        lengths[margin] = rule.gammas(2, ["easy", "new"])
+    assert lengths[0.05][0] > lengths[0.05][1] == lengths[100.0][0] == lengths[100.0][1]
 
 
 def test_a_request_that_is_not_drafted_is_tried_again():

@@ -302,12 +302,13 @@ ON_CPU = Roofline(LAPTOP_CPU, SMOLLM2_135M, format="fp32", kv_format="fp32")
 
 @pytest.mark.claims("C5.1", "C5.2")
 def test_a_fitted_roofline_predicts_a_batch_size_that_it_has_not_seen():
-    found = fit(ON_CPU, measured("packed", 1, 16))
+    found = fit(ON_CPU, measured("packed", 1, 16), date="2026-11-28")
     assert found.median < 0.04 and found.worst < 0.08 and found.roofline.overlap == 1
     held_out = Fit(found.roofline, residuals(found.roofline, measured("packed", 4)))
     assert held_out.median < 0.03 and held_out.worst < 0.06
     assert 10e9 < found.roofline.accelerator.bandwidth < 14e9  # one thread read 13.8 GB/s
-    assert found.roofline.accelerator.source == "fitted to measured passes"
+    machine = found.roofline.accelerator
+    assert (machine.source, machine.date) == ("fitted to measured passes", "2026-11-28")
 
 
 def test_a_kernel_that_punishes_few_rows_is_no_roofline():

@@ -100,6 +100,8 @@ def test_the_even_delay_is_enough_and_less_is_not(seed):
     longest = [row[1] for row in rows]
     assert longest[0] >= longest[1] >= longest[2] and rows[2][2] < rows[0][2]
     assert rows[2][3] == pytest.approx(smooth(stream, enough, pace)[-1] - np.sum(stream.chunk_gaps()))
+    slower = delay_trade(stream, [enough], pace=2 * pace)[0]
+    assert slower[1] == pytest.approx(2 * pace) and slower[3] > rows[2][3], "a slower display falls behind"
 
 
 def test_the_threshold_is_set_not_guessed():

@@ -22,12 +22,12 @@ from specgain.figures.style import (
 
 
 @styled
-def four_runs(cells, note=""):
+def four_runs(cells):
     """Return one row per cell: each gain alone, what their product promises ○, and both together ●, with whiskers.
 
     `cells` {name: cell}; a cell holds `quantized`, `speculative`, `product` and `both`, each with its `_interval`.
     """
-    drawing, said = Drawing(0.9 + 0.42 * len(some(cells, "cells")), note), []
+    drawing, said = Drawing(0.9 + 0.42 * len(some(cells, "cells"))), []
     ax = drawing.subplots()
     rows = (
         ("quantized", "■ quantized", DRAFT, "s", 0.24),
@@ -60,12 +60,12 @@ def four_runs(cells, note=""):
 
 
 @styled
-def passes_by_format(verify, note=""):
+def passes_by_format(verify):
     """Return one panel per model with a line per format (five at most): the time of a pass over n positions.
 
     `verify` {model: {format: {positions: ms}}}.
     """
-    drawing, said = Drawing(2.7, note), []
+    drawing, said = Drawing(2.7), []
     for ax, (model, formats) in zip(drawing.subplots(1, len(some(verify, "verify")), squeeze=False)[0], verify.items(),
                                     strict=True):  # fmt: skip
         if len(formats) > len(SERIES):
@@ -84,7 +84,7 @@ def passes_by_format(verify, note=""):
 
 
 @styled
-def feature_shift(cells, domain, note=""):
+def feature_shift(cells, domain):
     """Return a panel per draft: E[L] from fine to coarse targets, with own features ●, the original's ■, retrained ◆.
 
     `cells` as in `quantization.json`; the whiskers are 95 % intervals by request.
@@ -92,7 +92,7 @@ def feature_shift(cells, domain, note=""):
     cells = some([c for c in cells if c["domain"] == domain], f"cells of {domain!r}")
     targets, drafts = list(dict.fromkeys(c["target"] for c in cells)), list(dict.fromkeys(c["draft"] for c in cells))
     high = (len(drafts) + 2) // 3
-    drawing, said = Drawing(0.6 + 1.6 * high, note), []
+    drawing, said = Drawing(0.6 + 1.6 * high), []
     panels = drawing.subplots(high, 3, sharey=True, squeeze=False).ravel()
     for ax, draft in zip(panels, drafts, strict=False):
         own = [c for c in cells if c["draft"] == draft and "trained_on" not in c]

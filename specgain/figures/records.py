@@ -29,14 +29,14 @@ WORD_COLOUR = {"faster": GAIN, "slower": LOSS}
 
 
 @styled
-def round_account(comparisons, note=""):
+def round_account(comparisons):
     """Return, for each {name: Comparison}, the break-even time E[L]·t_D above the measured T_round, in ms.
 
     The whisker is the 95 % interval of the margin, laid from the end of the round: where it crosses that line, the
     verdict is `within-noise`. The round is split into its parts where the record times them.
     """
     some(comparisons, "comparisons")
-    drawing, said = Drawing(0.6 + 1.05 * len(comparisons), note), []
+    drawing, said = Drawing(0.6 + 1.05 * len(comparisons)), []
     ax = drawing.subplots()
     for place, (name, found) in enumerate(comparisons.items()):
         if found.margin is None:
@@ -90,7 +90,7 @@ def _phases(found):
 
 
 @styled
-def speedups_claimed(comparison, note=""):
+def speedups_claimed(comparison):
     """Return what each number of two records claims as the speedup: side by side, the ledger's with its 95 % interval.
 
     The counters' value is a prediction (open circle): it takes every round for a drafting one. The others are measured.
@@ -98,7 +98,7 @@ def speedups_claimed(comparison, note=""):
     known = {how: s for how, s in comparison.speedups.items() if s is not None}
     if not known:
         raise ValueError(f"no speedup is known; missing: {', '.join(comparison.to_json()['missing'])}")
-    drawing, names = Drawing(0.75 + 0.34 * len(known), note), list(known)
+    drawing, names = Drawing(0.75 + 0.34 * len(known)), list(known)
     ax = drawing.subplots()
     ax.axvline(1, color=INK, linewidth=1)
     for place, (how, s) in enumerate(known.items()):
@@ -125,7 +125,7 @@ def speedups_claimed(comparison, note=""):
 
 
 @styled
-def gain_against_load(points, note=""):
+def gain_against_load(points):
     """Return the measured S over the batch size, one line per draft length, of the points of a sweep.
 
     Whiskers reach over the repeats: the fastest plain run against the slowest speculative one, and the reverse.
@@ -136,7 +136,7 @@ def gain_against_load(points, note=""):
         if point.batch not in plain:
             raise ValueError(f"no plain run at batch size {point.batch}; S needs both sides at the same load")
         rows.setdefault(point.gamma, []).append(point)
-    drawing, ends, said = Drawing(3.0, note), [], []
+    drawing, ends, said = Drawing(3.0), [], []
     ax = drawing.subplots()
     ax.set_xscale("log", base=2)
     ax.axhline(1, color=INK, linewidth=1)

@@ -166,9 +166,9 @@ def memory_bars(splits, tokens=None):
 
 
 @styled
-def pass_times(groups, note=""):
+def pass_times(groups):
     """Return T(n) of one pass, measured ● and predicted ○, for each {name: [(positions n, measured s, predicted s)]}."""
-    drawing, said, ends = Drawing(3.2, note), [], []
+    drawing, said, ends = Drawing(3.2), [], []
     ax = drawing.subplots()
     for (name, rows), colour in zip(some(groups, "groups").items(), SERIES, strict=False):
         rows = sorted(rows)
@@ -193,9 +193,9 @@ def pass_times(groups, note=""):
 
 
 @styled
-def latency_over_rate(lines, note=""):
+def latency_over_rate(lines):
     """Return, for each {name: [(requests per second, seconds)]}, the simulated mean time from arrival to last token."""
-    drawing, said, ends = Drawing(3.0, note), [], []
+    drawing, said, ends = Drawing(3.0), [], []
     ax = drawing.subplots()
     for (name, rows), colour in zip(some(lines, "lines").items(), (OTHER, LOSS, GAIN, *SERIES), strict=False):
         rates, seconds = zip(*sorted(some(rows, name)), strict=True)

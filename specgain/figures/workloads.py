@@ -68,9 +68,9 @@ def work_lengths(result, gamma=8, note=""):
 
 
 @styled
-def repetition(result, draft="lookup", gamma=8, temperature=0.0, note=""):
+def repetition(result, draft="lookup", gamma=8, temperature=0.0):
     """Return one dot per request: the share of its 4-grams that are new against its E[L]. Random prompts stand out."""
-    drawing = Drawing(3.1, note)
+    drawing = Drawing(3.1)
     ax, shares = drawing.subplots(), []
     for cell in _chosen(result, draft=draft, gamma=gamma, temperature=temperature):
         texts = result["texts"][f"{temperature:g}"][cell["kind"]]
@@ -93,14 +93,14 @@ def repetition(result, draft="lookup", gamma=8, temperature=0.0, note=""):
 
 
 @styled
-def told_and_counted(predicted, counted, intervals, note=""):
+def told_and_counted(predicted, counted, intervals):
     """Return a prediction (open circle) above what was counted (dot, 95 % interval) for each {kind: E[L]}.
 
     `predicted` and `intervals`, {kind: (low, high)}, have the kinds of `counted`; ValueError if they do not.
     """
     if not set(some(counted, "counted")) == set(predicted) == set(intervals):
         raise ValueError(f"predicted, counted and intervals must have the same kinds: {', '.join(counted)}")
-    drawing, said = Drawing(0.8 + 0.42 * len(counted), note), []
+    drawing, said = Drawing(0.8 + 0.42 * len(counted)), []
     ax = drawing.subplots()
     for place, kind in enumerate(counted):
         mean, (low, high) = counted[kind], intervals[kind]
@@ -126,14 +126,14 @@ def timed_work(cells, note=""):
 
 
 @styled
-def acceptance_over_temperature(first_acceptance, domains, drafts, note=""):
+def acceptance_over_temperature(first_acceptance, domains, drafts):
     """Return a_1 over the temperature, one panel per domain and one line per draft (five at most), as measured.
 
     `first_acceptance` maps domain, draft and setting, such as "T = 0.5", to a_1; settings with top-p are left out.
     """
     if len(drafts) > len(SERIES):
         raise ValueError(f"{len(drafts)} drafts are too many: there are colours for {len(SERIES)}")
-    drawing, said = Drawing(2.7, note), []
+    drawing, said = Drawing(2.7), []
     axes = drawing.subplots(1, len(some(domains, "domains")), sharey=True, squeeze=False)[0]
     for ax, domain in zip(axes, domains, strict=True):
         ends = []
