@@ -92,6 +92,7 @@ def run(*command, log, env=None, **options):
 
 
 def say(text):
+    """Print a line with the time of day."""
     print(f"[{time.strftime('%H:%M:%S')}] {text}", flush=True)
 
 
@@ -186,14 +187,14 @@ def scrape(address, path):
 
 
 def capture(python, address, tag, prompts, concurrency, out):
-    """Record one benchmark run of the first four prompts with the scrapes around it; return its three files."""
-    files, number = [out / f"{tag}.json", out / f"{tag}.before.txt", out / f"{tag}.after.txt"], REQUESTS
-    say(f"recording {tag}: {number} requests, {concurrency} at a time")
+    """Record one benchmark run of the first REQUESTS prompts with the scrapes around it; return its three files."""
+    files = [out / f"{tag}.json", out / f"{tag}.before.txt", out / f"{tag}.after.txt"]
+    say(f"recording {tag}: {REQUESTS} requests, {concurrency} at a time")
     scrape(address, files[1])
     run(python.parent / "vllm", "bench", "serve", "--base-url", address, "--model", NAME, "--tokenizer", MODEL,
         "--dataset-name", "custom", "--dataset-path", DATA / "prompts" / prompts, "--disable-shuffle",
         "--skip-chat-template", "--custom-output-len", OUTPUT_TOKENS, "--ignore-eos", "--temperature", 0, "--seed", 0,
-        "--num-prompts", number, "--max-concurrency", concurrency, "--num-warmups", 0,
+        "--num-prompts", REQUESTS, "--max-concurrency", concurrency, "--num-warmups", 0,
         "--percentile-metrics", "ttft,tpot,itl,e2el", "--save-result", "--save-detailed", "--result-filename", files[0],
         log=FOLDER / f"{tag}.bench.log", env=environment(python))  # fmt: skip
     time.sleep(1)
@@ -202,7 +203,7 @@ def capture(python, address, tag, prompts, concurrency, out):
 
 
 def complete(address, prompts):
-    """Return the responses to the same prompts, one at a time and not streamed."""
+    """Return the responses to the first REQUESTS prompts, one at a time and not streamed."""
     found = []
     for line in (DATA / "prompts" / prompts).read_text(encoding="utf-8").splitlines()[:REQUESTS]:
         body = {"model": NAME, "prompt": json.loads(line)["prompt"], "max_tokens": OUTPUT_TOKENS, "temperature": 0,
@@ -247,15 +248,16 @@ def check_side(checks, tag, files, speculative):
     """Check the counts of one run, told by the client, by the server and by both together; return its texts."""
     client, server_, both = (read(chosen) for chosen in (files[:1], files[1:], files))
     bench = json.loads(files[0].read_text(encoding="utf-8"))
-    requests = bench["completed"]
     rounds, accepted, cut = both.rounds_all, both.accepted or 0, both.tokens_cut
-    delivered = requests * OUTPUT_TOKENS - requests
-    checks(f"{tag}: {requests} requests deliver {OUTPUT_TOKENS} tokens each", both.committed == delivered)
+    delivered = REQUESTS * (OUTPUT_TOKENS - 1)  # the prompt's own pass gives the first token
+    checks(f"{tag}: all {REQUESTS} requests end ({bench['completed']}) and deliver {OUTPUT_TOKENS} tokens each",
+           bench["completed"] == REQUESTS and both.committed == delivered)  # fmt: skip
     checks(f"{tag}: the client saw one chunk per round ({rounds})", client.rounds_all == server_.rounds_all == rounds)
     checks(f"{tag}: {rounds} rounds + {accepted} accepted − {cut} cut = {delivered} delivered",
-           rounds + accepted - cut == delivered and 0 <= cut <= GAMMA * requests)  # fmt: skip
+           rounds + accepted - cut == delivered and 0 <= cut <= GAMMA * REQUESTS)  # fmt: skip
     checks(f"{tag}: each request's rounds fit its tokens",
-           all(r.tokens / (GAMMA + 1) <= r.rounds <= r.tokens for r in both.requests))  # fmt: skip
+           len(both.requests) == REQUESTS
+           and all(r.tokens / (GAMMA + 1) <= r.rounds <= r.tokens for r in both.requests))  # fmt: skip
     checks(f"{tag}: {KV_BLOCKS} KV blocks of {BLOCK_TOKENS} tokens", both.details.get("kv_blocks") == KV_BLOCKS
            and both.details.get("kv_cache_tokens") == KV_BLOCKS * BLOCK_TOKENS)  # fmt: skip
     checks(f"{tag}: no preemption", both.details.get("preemptions") == 0)
@@ -272,7 +274,7 @@ def check_side(checks, tag, files, speculative):
 
 
 def check_responses(checks, values, before, after, path):
-    """Check per-request metrics against the counters of the same four requests."""
+    """Check per-request metrics against the counters of the same requests."""
     path.write_text("\n".join(map(json.dumps, values)) + "\n", encoding="utf-8")
     told, counted = read([path]), read([before, after])
     checks(f"per request: {told.rounds} drafts, {told.drafted} drafted, {told.accepted} accepted, as the counters say",
@@ -288,7 +290,7 @@ def check_schedules(checks, python):
     path = FOLDER / "schedules.json"
     path.write_text(json.dumps(cases), encoding="utf-8")
     said = subprocess.run([python, "-c", LOOKUP, path], capture_output=True, text=True, env=environment(python))
-    answers = [json.loads(line) for line in said.stdout.splitlines() if line[:1] in '["']
+    answers = [json.loads(line) for line in said.stdout.splitlines() if line.startswith(("[", '"'))]
     wrong = [case for case, answer in zip(cases, answers, strict=False) if our_lookup(*case) != answer]
     refused = sum(isinstance(answer, str) for answer in answers)
     checks(f"schedules: {len(answers)} of {len(cases)} random tables as the engine's own function has them, {refused} "

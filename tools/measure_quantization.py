@@ -41,7 +41,6 @@ FOLDER = Path(__file__).resolve().parent.parent / "notebooks" / "measurements" /
 PLAN, RESULT = FOLDER / "quantization-plan.json", FOLDER / "quantization.json"
 CLAIMS = ["C6.1", "C6.2", "C6.3"]
 
-
 KERNEL = {"fp32": None, "int8": Int8}
 INT8 = {"int8": Int8, "int8 exact": ExactInt8, "int8 dynamic": Dynamic}
 ROUNDED = {"fp32": None, "int8": Int8, "4 bits": rounded(4), "3 bits": rounded(3)}  # from fine to coarse
@@ -91,7 +90,7 @@ def make_plan():
 
 def run(plan, only=None):
     """Time the tiny pair and SmolLM2, or `only` one of them; write requests and cells."""
-    done = json.loads(RESULT.read_text(encoding="utf-8")).get("time", {}) if only else {}
+    done = stored(plan).get("time", {}) if only else {}
     parts = done | ({} if only == "smollm2" else {"tiny": timed_tiny(plan)})
     keep(plan, time=parts)
     if only != "tiny":
@@ -207,7 +206,7 @@ STATISTICS = {  # columns: plain, quantized, speculative, both
 
 
 def ledger(plain, both):
-    """S = E[L]·t_D / T_round from the calibration prompts."""
+    """S = E[L]·t_D / T_round of the calibration prompts, t_D from the requests `plain`, the round from `both`."""
     tokens, rounds = sum(r["tokens"] for r in both), sum(r["rounds"] for r in both)
     t_decode = sum(r["time_ms"] for r in plain) / sum(r["tokens"] for r in plain)
     return gain.speedup(tokens / rounds, t_decode, sum(r["time_ms"] for r in both) / rounds)
@@ -398,12 +397,17 @@ def tuned(kind, target, batches):
 # --- files ---------------------------------------------------------------------------------------------------------
 
 
+def stored(plan):
+    """The result so far; {} if there is none or if it was measured by another plan."""
+    done = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
+    return done if done.get("plan") == plan else {}
+
+
 def keep(plan, **parts):
     """Put parts of the result into its file, beside what the other stages wrote for the same plan."""
-    done = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
     here = environment()
     facts = {name: part | {"environment": here} for name, part in parts.items()} | {"environment": here}
-    data = done | {"schema": "specgain.quantization/1", "claims": CLAIMS, "plan": plan} | facts
+    data = stored(plan) | {"schema": "specgain.quantization/1", "claims": CLAIMS, "plan": plan} | facts
     RESULT.write_text(json.dumps(data, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
     print(f"wrote {', '.join(parts)}, {RESULT.stat().st_size / 1e3:.0f} kB, {datetime.now(UTC):%H:%M}", flush=True)
 
@@ -418,6 +422,14 @@ def main():
     parser.add_argument("--steps", type=int, help="training steps, instead of the planned number")
     parser.add_argument("--threads", type=int, default=2, help="of the stages without a clock")
     arguments = parser.parse_args()
+    if arguments.only and arguments.stage != "run":
+        parser.error(f"--only is a part of `run`, not of `{arguments.stage}`")
+    if arguments.stage != "heads" and (arguments.tokens or arguments.steps is not None):
+        parser.error(f"--tokens and --steps are for `heads`, not for `{arguments.stage}`")
+    if arguments.tokens and not arguments.tokens.is_file():
+        parser.error(
+            f"--tokens {arguments.tokens} is no file; tools/train_pair.py makes tokens.npz in its --work folder"
+        )
     torch.set_num_threads(arguments.threads)
     if arguments.stage == "plan":
         PLAN.write_text(json.dumps(make_plan(), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")

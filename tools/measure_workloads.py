@@ -130,7 +130,10 @@ def _suffix(texts, but, vocab):
 
 
 def cell_of(texts, rounds, gamma):
-    """The acceptance of one cell; the interval is a 95 % bootstrap by request."""
+    """The acceptance of one cell, E[L] in tokens per round; the interval is a 95 % bootstrap by request.
+
+    `first_accepted` counts among the rounds with a draft, `rounds_by_width` the rounds by candidates drafted, 0 to γ.
+    """
     sums = np.array([(len(t["tokens"]), len(r)) for t, r in zip(texts, rounds, strict=True)])
     flat = [pair for request in rounds for pair in request]
     offered = [(d, k) for d, k in flat if d]
@@ -254,7 +257,11 @@ def cost_of(logs):
 
 
 def timed_cell(logs, cell, cost, vocab, new_tokens):
-    """Predicted and measured speedup of one cell over the prompts that gave no costs."""
+    """Predicted and measured speedup of one cell over the prompts that gave no costs, and each prompt's times in ms.
+
+    The rounds of the prediction are those that the draft makes on the plain text; a round's cost goes by its width,
+    straight between the widths that were timed. `different_outputs` counts texts that are not the plain one.
+    """
     plain, spec = (logs[cell["kind"], arm, gamma] for arm, gamma in (("plain", 0), (cell["draft"], cell["gamma"])))
     total = {width: sum(v for k, v in row.items() if k != "rounds") for width, row in cost.items()}
     widths = sorted(int(width) for width in total if width != "plain")
@@ -293,6 +300,10 @@ def main():
     parser.add_argument("--tokens", type=int, default=96)
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
+    if arguments.stage is None and not arguments.time:
+        parser.error("give a stage, plan or run, or --time")
+    if arguments.stage == "plan" and arguments.time:
+        parser.error("commit the plan first; --time comes after it, alone or with run")
     torch.set_num_threads(arguments.threads)
     if arguments.stage == "plan":
         return write(PLAN, make_plan())

@@ -380,7 +380,9 @@ def heads_of(folder):
     """The card's entry about heads, with the steps that their headers name; empty if none has been trained yet."""
     if not (folder / "head-eagle.safetensors").exists():
         return ""
-    steps = [int(read_metadata(folder / f"head-{name}.safetensors")["steps"]) for name in ("eagle", "confidence-strong")]
+    steps = [
+        int(read_metadata(folder / f"head-{name}.safetensors")["steps"]) for name in ("eagle", "confidence-strong")
+    ]
     return HEADS.format(*steps)
 
 

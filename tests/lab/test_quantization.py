@@ -122,3 +122,14 @@ def test_borrowed_features_are_those_of_the_other_model(tool):
     assert torch.equal(seen["borrowed"][1], seen["original"][1]) and not torch.equal(
         seen["own"][1], seen["original"][1]
     )
+
+
+def test_parts_of_another_plan_are_not_kept_beside_a_new_one(tool, tmp_path, monkeypatch):
+    monkeypatch.setattr(tool, "RESULT", tmp_path / "quantization.json")
+    tool.keep(PLAN, texts={"equal": []})
+    tool.keep(PLAN, heads={"cells": []})
+    assert {"texts", "heads"} <= tool.stored(PLAN).keys()
+    newer = PLAN | {"weights": "of another pair"}
+    assert tool.stored(newer) == {}
+    tool.keep(newer, heads={"cells": []})
+    assert tool.stored(newer)["plan"] == newer and "texts" not in tool.stored(newer)

@@ -46,6 +46,22 @@ def test_counts_and_times_are_the_hand_computed_ones(tag, side, pair):
             assert record.decode_seconds == pytest.approx(side["itl_sum_s"], rel=5e-3)
 
 
+@pytest.mark.parametrize("tag", ["plain_repeat_c1", "ngram3_repeat_c1"])
+def test_the_engine_check_holds_for_a_capture_and_fails_when_a_request_is_missing(tag, tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(ENGINE.parents[2] / "tools"))
+    import engine_check
+
+    bench, *scrapes = files(tag)
+    data = json.loads(bench.read_text(encoding="utf-8")) | {"generated_texts": []}
+    for completed, holds in ((4, True), (3, False)):
+        path = tmp_path / bench.name
+        path.write_text(json.dumps(data | {"completed": completed}), encoding="utf-8")
+        checks = engine_check.Checks()
+        engine_check.check_side(checks, tag, [path, *scrapes], speculative=tag != "plain_repeat_c1")
+        assert checks.seen >= 7 and (checks.failed == 0) == holds
+        assert ("FAILS  " + tag + ": all 4 requests end" in capsys.readouterr().out) != holds
+
+
 def test_summary_of_a_capture():
     pair = SIDES[1][2]
     summary = summary_of(files(pair["spec"]))
