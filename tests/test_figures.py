@@ -31,8 +31,8 @@ SPLIT = Ledger(LAW, RoundTime(draft=Affine(0, 0.001), verify=Affine(0.0105, 0.00
 COMMITTED, TIMES = [1, 5, 2, 3, 1, 4], [0.009, 0.012, 0.010, 0.009, 0.010, 0.014]
 SAMPLES = {k: [0.0090 + 0.0001 * k, 0.0092 + 0.0001 * k] for k in range(1, 6)}
 COMPARED = {
-    "json": [figures.Comparison("γ = 4", 2.0, 2.5, low=2.4, high=2.6), figures.Comparison("γ = 8", 3.3, 3.0)],
-    "prose": [figures.Comparison("γ = 4", 1.1, 1.0, least=1.0, most=1.2)],
+    "json": [figures.Prediction("γ = 4", 2.0, 2.5, low=2.4, high=2.6), figures.Prediction("γ = 8", 3.3, 3.0)],
+    "prose": [figures.Prediction("γ = 4", 1.1, 1.0, least=1.0, most=1.2)],
 }
 CELLS = [
     {"domain": domain, "draft": "strong", "gamma": gamma, "speedup": 1 + 0.1 * gamma, "measured_speedup": 1.5,
@@ -160,7 +160,7 @@ def test_every_drawing_function_is_tried_here():
         for n, f in vars(figures).items()
         if getattr(f, "__module__", "").startswith(figures.__name__) and n[0].islower()
     }
-    assert public - {"token_rounds", "comparisons"} == set(DRAWN)
+    assert public - {"token_rounds", "predictions"} == set(DRAWN)
 
 
 def test_every_axis_has_a_unit(drawing):
@@ -280,13 +280,13 @@ def test_residuals_are_predicted_over_measured_minus_one():
     assert "10.0% in the median, 20.0% at most" in DRAWN["predicted_against_measured"]().alt
 
 
-def test_comparisons_take_one_draft_and_leave_out_the_control():
+def test_predictions_take_one_draft_and_leave_out_the_control():
     cell = {"domain": "json", "draft": "strong", "gamma": 4, "speedup": 2.0, "speedup_interval": [1.9, 2.1]}
     cell |= {"measured_speedup": 2.1, "measured_interval": [2.0, 2.2]}
     cells = [cell, cell | {"gamma": 0}, cell | {"draft": "weak"}]
-    assert figures.comparisons(cells, "strong") == {"json": [figures.Comparison("γ = 4", 2.0, 2.1, 2.0, 2.2, 1.9, 2.1)]}
+    assert figures.predictions(cells, "strong") == {"json": [figures.Prediction("γ = 4", 2.0, 2.1, 2.0, 2.2, 1.9, 2.1)]}
     with pytest.raises(ValueError, match="'other' is empty"):
-        figures.comparisons(cells, "other")
+        figures.predictions(cells, "other")
 
 
 def test_token_rounds_show_prefix_correction_and_bonus():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from specgain.serving import Engine, Request, StepCost, simulate
-from specgain.serving.captures import fit_cost, prefill_steps, recorded_rounds, replay
+from specgain.serving.captures import fit_cost, prefill_steps, recorded_rounds, replay_captures
 
 DATA = Path(__file__).resolve().parent / "data" / "engine"
 
@@ -67,7 +67,7 @@ def test_the_chat_prompt_of_the_record_takes_47_rounds():
 
 @pytest.mark.claims("C7.1")
 def test_chat_run_has_the_engines_rounds_and_counters():
-    found = replay(capture("plain_chat_c4"), capture("ngram3_chat_c4"), chat_rounds(), clients=4)
+    found = replay_captures(capture("plain_chat_c4"), capture("ngram3_chat_c4"), chat_rounds(), clients=4)
     rounds = {r.id: r.rounds for r in found.spec.requests}
     assert [rounds[i] for i in range(8)] == [47, 47, 45, 46, 47, 47, 45, 46]
     known = json.loads((DATA / "expected_ledger.json").read_text())[1]
@@ -83,7 +83,7 @@ def test_chat_run_has_the_engines_rounds_and_counters():
 )
 def test_the_ratio_of_tpots_lies_in_the_captures_own_interval(pair, rounds, clients):
     """Times come from the plain run only.  The residuals are about +4 % and −2 %; the intervals are wider."""
-    found = replay(*map(capture, pair), rounds(), clients)
+    found = replay_captures(*map(capture, pair), rounds(), clients)
     assert found.inside and abs(found.residual) < 0.06
     ledger = next(x for x in json.loads((DATA / "expected_ledger.json").read_text()) if x["spec"] == pair[1])
     assert found.captured_ratio == pytest.approx(1 / ledger["speedup_measured_tpot"], rel=0.01)
@@ -92,7 +92,7 @@ def test_the_ratio_of_tpots_lies_in_the_captures_own_interval(pair, rounds, clie
 def test_where_the_real_engine_differs():
     """The first request of a real wave starts alone: its own TTFT is short and its first gap is the others' prefill."""
     plain = capture("plain_chat_c4")
-    found = replay(plain, capture("ngram3_chat_c4"), chat_rounds(), clients=4)
+    found = replay_captures(plain, capture("ngram3_chat_c4"), chat_rounds(), clients=4)
     for wave in (range(4), range(4, 8)):
         ttfts = [plain["ttfts"][i] for i in wave]
         assert min(ttfts) < 0.6 * max(ttfts)

@@ -16,16 +16,16 @@ from specgain.figures.drafters import (  # noqa: F401
 )
 from specgain.figures.gates import fault_tree, gates_table  # noqa: F401
 from specgain.figures.ledger import (  # noqa: F401
-    Comparison,
+    Prediction,
     TokenRounds,
     averaging,
     break_even_map,
-    comparisons,
     ledger_bars,
     length_by_text,
     log_split_bars,
     marginal_against_average,
     predicted_against_measured,
+    predictions,
     round_times,
     speedup_curves,
     staircase,

@@ -375,7 +375,7 @@ def _means(groups):
 # ------------------------------------------------------------------------------------------ prediction and measurement
 
 
-class Comparison(NamedTuple):
+class Prediction(NamedTuple):
     """One speedup predicted and measured; `low`/`high` bound the measured one, `least`/`most` the predicted one."""
 
     name: str
@@ -392,20 +392,20 @@ class Comparison(NamedTuple):
         return self.predicted / self.measured - 1
 
 
-def comparisons(cells, draft):
-    """Return {domain: [Comparison, …]} of one draft, from the cells of `lab.committed()` or `lab.live()`."""
+def predictions(cells, draft):
+    """Return {domain: [Prediction, …]} of one draft, from the cells of `lab.committed()` or `lab.live()`."""
     groups = {}
     for cell in cells:
         if cell["draft"] == draft and cell["gamma"]:
             ends = (*cell["measured_interval"], *cell["speedup_interval"])
-            row = Comparison(f"γ = {cell['gamma']}", cell["speedup"], cell["measured_speedup"], *ends)
+            row = Prediction(f"γ = {cell['gamma']}", cell["speedup"], cell["measured_speedup"], *ends)
             groups.setdefault(cell["domain"], []).append(row)
     return some(groups, f"cells of draft {draft!r}")
 
 
 @styled
 def predicted_against_measured(groups, note=""):
-    """Return {group: [Comparison, …]} as rows: predicted ○ and measured ● speedup, and the residual in percent."""
+    """Return {group: [Prediction, …]} as rows: predicted ○ and measured ● speedup, and the residual in percent."""
     rows = [(group, c) for group, members in some(groups, "groups").items() for c in members]
     drawing = Drawing(0.8 + 0.22 * (len(rows) + 1.2 * len(groups)), note)
     left, right = drawing.subplots(1, 2, sharey=True, width_ratios=(5, 3))
@@ -568,7 +568,7 @@ def length_by_text(cells, draft, note=""):
 
     `cells` are those of `lab.committed()`; γ = 0 is plain decoding, S = 1 by definition.
     """
-    groups, said = comparisons(cells, draft), []
+    groups, said = predictions(cells, draft), []
     high = (len(groups) + 1) // 2
     drawing = Drawing(0.5 + 1.45 * high, note)
     panels = drawing.subplots(high, 2, sharex=True, sharey=True, squeeze=False).ravel()
@@ -588,7 +588,7 @@ def length_by_text(cells, draft, note=""):
 
 
 def _speedups_over_length(ax, rows):
-    """Draw S(γ) of the `Comparison` rows, with γ = 0 as 1; return in words which length is best."""
+    """Draw S(γ) of the `Prediction` rows, with γ = 0 as 1; return in words which length is best."""
     gammas, said = [0, *(int(row.name.removeprefix("γ = ")) for row in rows)], []
     ax.axhline(1, color=INK, linewidth=0.8)
     whiskers = [[0, *(row.measured - row.low for row in rows)], [0, *(row.high - row.measured for row in rows)]]

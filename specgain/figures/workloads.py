@@ -6,7 +6,7 @@ They take the committed `workloads.json` as a dict: its `cells`, its `texts`, an
 
 from statistics import fmean
 
-from specgain.figures.ledger import Comparison, predicted_against_measured
+from specgain.figures.ledger import Prediction, predicted_against_measured
 from specgain.figures.style import (
     DRAFT,
     GAIN,
@@ -121,7 +121,7 @@ def timed_work(cells, note=""):
     groups = {}
     for cell in some(cells, "cells"):
         row = f"{cell['draft']}, γ = {cell['gamma']}", cell["predicted_speedup"], cell["measured_speedup"]
-        groups.setdefault(cell["kind"], []).append(Comparison(*row, *cell["measured_interval"]))
+        groups.setdefault(cell["kind"], []).append(Prediction(*row, *cell["measured_interval"]))
     return predicted_against_measured(groups, note)
 
 

@@ -26,7 +26,7 @@ Faster rounds, slower requests: the draft's cache leaves 97 of 182 blocks.  The 
 """
 
 from specgain.acceptance import Acceptance  # noqa: F401
-from specgain.serving.captures import Replay, fit_cost, recorded_rounds, replay  # noqa: F401
+from specgain.serving.captures import Replay, fit_cost, recorded_rounds, replay_captures  # noqa: F401
 from specgain.serving.model import Engine, Request, StepCost, poisson  # noqa: F401
 from specgain.serving.scenes import faster_rounds_slower_requests  # noqa: F401
 from specgain.serving.simulator import Result, Served, Simulation, Step, Totals, simulate  # noqa: F401

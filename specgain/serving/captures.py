@@ -88,7 +88,7 @@ class Replay:
         return self.low <= self.ratio <= self.high
 
 
-def replay(plain, spec, rounds, clients):
+def replay_captures(plain, spec, rounds, clients):
     """Return the `Replay` of two captures; `rounds` are the recorded rounds of each request of `spec`.
 
     Only the plain capture gives times.  Of the speculative one the simulator sees prompts, output lengths and what was
