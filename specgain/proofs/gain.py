@@ -108,6 +108,9 @@ def break_even(start=1, top=gamma + 1, root=T / t_D - 1, threshold=c, longest=ga
     yield Human(r"A continuous function that rises strictly takes every value between its ends exactly once.")
     over = Symbol("r", positive=True)
     yield Greater("A round above the largest possible gain is lost.", 1, speedup(gamma + 1, t_D, longest * t_D + over))
+    tokens = 1 + Sum(a**i, (i, 1, gamma))
+    yield Greater("A round shorter than a plain step gains at any acceptance.", speedup(tokens, T + over, T), 1,
+                  because=[tokens - 1, over * tokens / T])  # fmt: skip
     yield Identity(r"The root at $\gamma=1$.", speedup(committed_length_constant(root, 1), t_D, T), 1)
     S1 = speedup(committed_length_constant(a, 1), t_D, t_D * (1 + c))
     yield SameSign(
