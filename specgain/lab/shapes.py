@@ -70,7 +70,7 @@ def shape_pair(name, device=None, dtype=None, kernel=None, seed=0):
 def free_bytes(device):
     """Return the free memory of a device in bytes; infinity where nothing tells."""
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+        return torch.cuda.mem_get_info(device.index)[0]  # PyTorch 2.4 refuses a device without an index here
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             lines = dict(line.split(":") for line in file)

@@ -52,3 +52,9 @@ def test_a_pair_that_does_not_fit_is_refused_before_anything_is_drawn(monkeypatc
     ):
         shapes.shape_pair("0.5b-7b", "cpu")
     assert shapes.free_bytes(torch.device("cpu")) > 0
+
+
+@pytest.mark.parametrize("name, index", [("cuda", None), ("cuda:1", 1)])
+def test_free_memory_of_a_gpu_is_asked_by_index(monkeypatch, name, index):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", {index: (7, 9)}.get)
+    assert shapes.free_bytes(torch.device(name)) == 7
