@@ -181,7 +181,7 @@ class OnePass(Head):
     def share(self, last, wanted, batch_size, greedy):
         """Return the candidates that each row gets of the budget, after the entries of those that want any."""
         rows, n = [r for r, w in enumerate(wanted) if w], max(wanted)
-        places = self.confidence(last, greedy)[:, :n].cpu().numpy()
+        places = self.confidence(last, greedy)[:, :n].float().cpu().numpy()  # NumPy has no bfloat16
         if any(wanted[r] < n for r in rows):  # near the end of its text a row has fewer places
             places = np.where(np.arange(n) < np.array([[wanted[r]] for r in rows]), places, -np.inf)
         shape = len(rows), n, batch_size
@@ -231,7 +231,8 @@ class MultiHead(OnePass):
         for r in rows.tolist():
             self.true[r] += feed[r]
         x = self._entries(batch, rows, torch.tensor([self.true[r] - 1 for r in rows]))
-        return x.repeat_interleave(torch.tensor([f for f in feed if f]), dim=0)  # one line per entry, as the others do
+        repeats = torch.tensor([f for f in feed if f], device=x.device)
+        return x.repeat_interleave(repeats, dim=0)  # one line per entry, as the others do
 
     def _outputs(self, last, rows, n):
         moved = F.silu(F.linear(last, self.extra["heads"][: n * last.shape[1]])).view(len(last), n, -1)
