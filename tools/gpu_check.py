@@ -382,7 +382,8 @@ def why_not(target, draft, batch, context, gamma, plan):
         rows, size = batch_bucket(batch), target.dtype.itemsize
         cache = rows * positions * (kv_numbers(target.config) + kv_numbers(draft.config)) * size
         logits = rows * (gamma + 1) * target.config.vocab * (size + 4) * 2
-        if cache + logits + 6e9 > torch.cuda.mem_get_info()[0]:
+        free_bytes, total = torch.cuda.mem_get_info()
+        if cache + logits + min(6e9, total / 8) > free_bytes:  # the last term: workspaces, and what a pass needs in between
             return "memory"
     return None
 
@@ -401,6 +402,7 @@ def visit(target, draft, where, gammas, plan, ceiling, cells, weight_bytes=None)
         cell |= ledger(cell, plain, target, draft, ceiling, weight_bytes)
         cells.append(cell | {"attention": attention(loop, gamma)})
     if batch == 1 and target.device.type == "cuda":  # what the graphs are worth: the last γ again without them
+        del loop  # its caches make room
         loop = GraphLoop(target, draft, batch, capacity, max(gammas), dial=[DIAL] * max(gammas), capture=False)
         loop.pretend(context, plan.room)
         cells[-1]["t_round_without_graphs_ms"] = phases(*time_rounds(loop, gamma, context, plan))["t_round_ms"]
@@ -580,8 +582,8 @@ def run(plan, device, dtype, out, budget):
         except Exception as error:  # one part must not take the others with it
             traceback.print_exc()
             summary["parts"][part] = {"status": "failed", "error": f"{type(error).__name__}: {error}"}
-        free(device)
         saver("summary")(summary)
+        free(device)  # may fail too, after an error of CUDA
     return summary
 
 
@@ -599,6 +601,8 @@ def main(arguments=None):
     dtype = torch.float32 if chosen.cpu else device_defaults().dtype
     if chosen.cpu:
         torch.set_num_threads(1)  # threads that wait for each other make small products slower
+    else:
+        gc.freeze()  # older versions of PyTorch collect garbage before every capture; what is imported is none
     budget = Budget(chosen.seconds)
     summary = run(mini_plan() if chosen.cpu else full_plan(dtype), device, dtype, chosen.out, budget)
     for part, row in summary["parts"].items():
