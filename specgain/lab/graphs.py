@@ -75,14 +75,20 @@ class Clock:
     """Marks on the time line of the device (CUDA events; on CPU the wall clock)."""
 
     def __init__(self, device):
-        self.cuda, self.marks = device.type == "cuda", []
+        self.device, self.cuda, self.marks = device, device.type == "cuda", []
+
+    def head_start(self):
+        """Keep the device busy for some milliseconds: the host queues what follows, and no lap waits for a launch."""
+        if self.cuda:
+            with torch.cuda.device(self.device):
+                torch.cuda._sleep(4_000_000)  # cycles
 
     def mark(self):
         """Mark the end of the work queued so far."""
         if not self.cuda:
             return self.marks.append(perf_counter())
         event = torch.cuda.Event(enable_timing=True)
-        event.record()
+        event.record(torch.cuda.current_stream(self.device))
         self.marks.append(event)
 
     def laps(self):
@@ -137,7 +143,9 @@ class GraphLoop:
         self.dial = None if dial is None else torch.tensor(dial, dtype=torch.float32, device=device)
         self.rng = torch.Generator(device).manual_seed(seed)
         self.clock, self.phases, self.buffers = Clock(device), {}, {}
-        self.pool = torch.cuda.graph_pool_handle() if capture and device.type == "cuda" else None
+        self.pool = self.stream = None
+        if capture and device.type == "cuda":
+            self.pool, self.stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream(device)
 
     @torch.inference_mode()
     def generate(self, prompts, max_tokens, gamma=0):
@@ -250,7 +258,7 @@ class GraphLoop:
         if self.sampling.greedy:
             choices.copy_(logits.argmax(dim=-1))
         else:
-            probs[1].copy_(self.sampling.probs(_at_least_single(logits)))
+            probs[1].copy_(self.sampling.probs(logits))
 
     def _accept(self, guesses, choices, probs):
         """Count accepted guesses and commit, no further than the row's end and its first end token."""
@@ -281,7 +289,7 @@ class GraphLoop:
     def _choose(self, logits, probs, i):
         if self.sampling.greedy:
             return logits.argmax(dim=-1)
-        probs[:, i] = self.sampling.probs(_at_least_single(logits))
+        probs[:, i] = self.sampling.probs(logits)
         return self._draw(probs[:, i])
 
     def _draw(self, weights):
@@ -336,18 +344,22 @@ class GraphLoop:
         return self.buffers[gamma]
 
     def _capture(self, body):
-        """Return the replay of a CUDA graph of `body`, after two runs to warm up; what they changed is put back."""
+        """Return the replay of a CUDA graph of `body`, after two runs to warm up; what they changed is put back.
+
+        All graphs of a loop are captured on its own stream. cuBLAS keeps a workspace for each stream, and where PyTorch
+        drops it with the first graph captured there that dies, the graphs of another loop would go on to use it.
+        """
         state = [self.text, self.length, self.end]
-        saved, stream = [tensor.clone() for tensor in state], torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+        saved, current = [tensor.clone() for tensor in state], torch.cuda.current_stream(self.device)
+        self.stream.wait_stream(current)
+        with torch.cuda.stream(self.stream):
             body()
             body()
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        if self.dial is not None or not self.sampling.greedy:
+        current.wait_stream(self.stream)
+        graph, random = torch.cuda.CUDAGraph(), self.dial is not None or not self.sampling.greedy
+        if random and hasattr(graph, "register_generator_state"):  # it is on its way out: PyTorch 2.14 does so by itself
             graph.register_generator_state(self.rng)
-        with torch.cuda.graph(graph, pool=self.pool):
+        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
             body()
         for tensor, old in zip(state, saved, strict=True):
             tensor.copy_(old)
@@ -363,10 +375,6 @@ class GraphLoop:
 
 def _nothing():
     """The draft phase of γ = 0."""
-
-
-def _at_least_single(logits):
-    return logits if logits.dtype == torch.float64 else logits.float()
 
 
 def split_attention(queries, keys, values, attn_mask, chunk=1024):
@@ -386,7 +394,10 @@ def split_attention(queries, keys, values, attn_mask, chunk=1024):
 
 
 def faster_attention(model, cache, n, span, calls=5, most_bytes=1e9):
-    """Return the attention function that is faster for n tokens over `span` slots, timed on the cache's first layer."""
+    """Return the attention function that is faster for n tokens over `span` slots, timed on the cache's first layer.
+
+    Launches do not count, since a graph has none.
+    """
     c, batch = model.config, len(cache.keys[0])
     rows = c.heads // c.kv_heads * n
     if model.device.type != "cuda" or batch * c.kv_heads * rows * span * cache.keys.element_size() > most_bytes:
@@ -398,6 +409,7 @@ def faster_attention(model, cache, n, span, calls=5, most_bytes=1e9):
     for attention in (F.scaled_dot_product_attention, split_attention):
         clock = Clock(model.device)
         attention(queries, keys, values, attn_mask=mask)
+        clock.head_start()
         clock.mark()
         for _ in range(calls):
             attention(queries, keys, values, attn_mask=mask)

@@ -48,6 +48,7 @@ class Sampling:
         """Return the distribution (…, vocab) that tokens are drawn from; one-hot for greedy."""
         if self.greedy:
             return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
+        logits = logits if logits.dtype in READABLE else logits.float()  # chances do not add up to 1 in 16 bits
         logits = logits if self.temperature == 1 else logits / self.temperature
         if 0 < self.top_k < logits.shape[-1]:
             least = logits.topk(self.top_k, dim=-1).values[..., -1:]

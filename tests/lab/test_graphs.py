@@ -253,12 +253,12 @@ def graphs_on_cpu(monkeypatch):
     stream, made = SimpleNamespace(wait_stream=lambda other: None), []
 
     @contextmanager
-    def graph(graph, pool):
+    def graph(graph, pool, stream):
         made.append(graph)
         with Recorder(graph.operations):
             yield
 
-    for name, fake in {"Stream": lambda: stream, "current_stream": lambda: stream, "stream": lambda s: nullcontext(),
+    for name, fake in {"Stream": lambda: stream, "current_stream": lambda device: stream, "stream": lambda s: nullcontext(),
                        "CUDAGraph": Graph, "graph": graph}.items():  # fmt: skip
         monkeypatch.setattr(torch.cuda, name, fake)
     return made
@@ -266,7 +266,7 @@ def graphs_on_cpu(monkeypatch):
 
 def captured_loop(*arguments, **options):
     loop = GraphLoop(*arguments, **options)
-    loop.pool = "a pool"
+    loop.pool, loop.stream = "a pool", torch.cuda.Stream()
     return loop
 
 

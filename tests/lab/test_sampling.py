@@ -146,6 +146,14 @@ def test_the_output_follows_the_target_exactly(rounds):
             assert whole[text] == target_probability(text), (width, text)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_chances_add_up_though_logits_have_16_bits(dtype):
+    logits = torch.randn(8, 5000, generator=torch.Generator().manual_seed(0)).to(dtype)
+    for kind in (Sampling(1.0), Sampling(0.7, top_k=40), Sampling(1.3, top_p=0.95)):
+        probs = kind.probs(logits)
+        assert torch.equal(probs, kind.probs(logits.float())) and probs.sum(dim=1).sub(1).abs().max() < 1e-5
+
+
 @pytest.mark.claims("C2.2")
 def test_a_sampled_text_tells_the_law_of_its_rounds_exactly(rounds):
     """Given the text x, the guess at each of its tokens was accepted with probability min(1, q(x)/p(x)), independently.
