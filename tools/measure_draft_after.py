@@ -1,13 +1,15 @@
 """Time one step of the draft behind other work, to see why a tight loop flatters it.
 
-    python tools/measure_draft_after.py
+    python tools/measure_draft_after.py [--folder FOLDER]
 
 Behind itself, as in a tight loop; behind a pass of the target, as in a round; behind a wait in which nothing is read; and
 behind as long a time of reading 8 MB again and again. The arms take turns, and before each the draft makes two steps. The
-same waits stand before reading plain arrays. It takes half a minute on an idle machine and writes
-notebooks/measurements/cpu-2core/draft-after.json.
+same waits stand before reading plain arrays. It takes half a minute on an idle machine and writes draft-after.json, by
+default to notebooks/measurements/cpu-2core.
 """
 
+import argparse
+from pathlib import Path
 from time import perf_counter
 
 import numpy as np
@@ -74,10 +76,13 @@ def measured(pair, waits=WAITS, calls=CALLS, context=CONTEXT):
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--folder", type=Path, default=FOLDER)
+    folder = parser.parse_args().folder
     torch.set_num_threads(1)
     pair = load_pair(["strong"])
     setup = {"draft": "strong", "context": CONTEXT, "calls": CALLS, "reading_mb": READ, "threads": 1}
-    write(FOLDER / "draft-after.json", {"environment": environment(pair), "setup": setup, "cells": measured(pair)})
+    write(folder / "draft-after.json", {"environment": environment(pair), "setup": setup, "cells": measured(pair)})
 
 
 if __name__ == "__main__":
