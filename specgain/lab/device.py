@@ -57,6 +57,7 @@ def device_environment(device, pair=None):
         "host": facts["device"],
         "driver": _driver(),
         "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),  # decides which attention PyTorch prefers on Hopper
         "compute_capability": f"{properties.major}.{properties.minor}",
         "memory_bytes": properties.total_memory,
         "multiprocessors": properties.multi_processor_count,
