@@ -383,7 +383,8 @@ def why_not(target, draft, batch, context, gamma, plan):
         cache = rows * positions * (kv_numbers(target.config) + kv_numbers(draft.config)) * size
         logits = rows * (gamma + 1) * target.config.vocab * (size + 4) * 2
         free_bytes, total = torch.cuda.mem_get_info()
-        if cache + logits + min(6e9, total / 8) > free_bytes:  # the last term: workspaces, and what a pass needs in between
+        between = min(6e9, total / 8)  # workspaces, and what a pass holds on its way
+        if cache + logits + between > free_bytes:
             return "memory"
     return None
 

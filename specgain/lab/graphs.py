@@ -357,7 +357,7 @@ class GraphLoop:
             body()
         current.wait_stream(self.stream)
         graph, random = torch.cuda.CUDAGraph(), self.dial is not None or not self.sampling.greedy
-        if random and hasattr(graph, "register_generator_state"):  # it is on its way out: PyTorch 2.14 does so by itself
+        if random and hasattr(graph, "register_generator_state"):  # from PyTorch 2.14 on it does nothing
             graph.register_generator_state(self.rng)
         with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
             body()
