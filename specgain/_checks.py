@@ -1,7 +1,7 @@
 """Checks of arguments, and the one place that knows about NumPy arrays without importing NumPy.
 
-Every check returns its value (`gamma` as a plain or wide integer), names the argument, the value and the allowed range when it
-fails, and lets symbolic values (SymPy expressions) pass, since those have no size to compare.
+Every check returns its value (`whole` as a plain or wide integer), names the argument, the value and the allowed range
+when it fails, and lets symbolic values (SymPy expressions) pass, since those have no size to compare.
 """
 
 import math
@@ -60,8 +60,8 @@ def length(name, value):
     return _check(name, value, lambda v: (v >= 1) & (v < math.inf), "a mean number of tokens, 1 or more")
 
 
-def gamma(value, name="gamma", least=0):
-    """Return `value` if it is a whole number ≥ `least` (every element, for an array), of tokens or of whatever `name` says.
+def whole(name, value, least=0):
+    """Return `value` if it is a whole number ≥ `least` (every element, for an array).
 
     NumPy's narrow integers come back wide, since 255 + 1 is 0 in a uint8; a number comes back as an int.
     """

@@ -84,7 +84,7 @@ def committed_length_constant(a, gamma):
     3.3616
     """
     _checks.probability("a", a)
-    gamma = _checks.gamma(gamma)
+    gamma = _checks.whole("gamma", gamma)
     np = _checks.numpy_if_array(a, gamma)
     if np:
         return _closed_form_array(np, np.asarray(a, dtype=float), np.asarray(gamma))
@@ -133,7 +133,7 @@ def variance_constant(a, gamma):
     The closed form loses digits when 1 − a is tiny; a float above 0.99 is therefore summed, an array is not.
     """
     _checks.probability("a", a)
-    gamma = _checks.gamma(gamma)
+    gamma = _checks.whole("gamma", gamma)
     np = _checks.numpy_if_array(a)
     if np:
         return np.where(a == 1, 0.0, _variance_below_one(np.where(a == 1, 0.0, a), gamma))
@@ -153,7 +153,7 @@ def _variance_below_one(a, gamma):
 
 def pooled_acceptance(committed_length, gamma):
     """Return E[K]/γ = (E[L] − 1)/γ, accepted over drafted tokens: the rate most engines print, in [0, 1]."""
-    gamma = _checks.gamma(gamma, least=1)
+    gamma = _checks.whole("gamma", gamma, least=1)
     _check_length(committed_length, gamma)
     return (committed_length - 1) / gamma
 
@@ -164,12 +164,12 @@ def committed_length_from_pooled(pooled, gamma):
     >>> committed_length_from_pooled(0.75, 4)
     4.0
     """
-    return 1 + _checks.gamma(gamma, least=1) * _checks.probability("pooled", pooled)
+    return 1 + _checks.whole("gamma", gamma, least=1) * _checks.probability("pooled", pooled)
 
 
 def fill_rate(committed_length, gamma):
     """Return E[L]/(γ+1), the share of the verified positions that commit a token: Chen et al. 2023's rate."""
-    gamma = _checks.gamma(gamma)
+    gamma = _checks.whole("gamma", gamma)
     _check_length(committed_length, gamma)
     return committed_length / (gamma + 1)
 
@@ -183,7 +183,7 @@ def constant_acceptance(committed_length, gamma):
     >>> round(constant_acceptance(3.3616, 4), 6)
     0.8
     """
-    gamma = _checks.gamma(gamma, least=1)
+    gamma = _checks.whole("gamma", gamma, least=1)
     _check_length(committed_length, gamma)
     if committed_length == 1:
         return 0.0
@@ -249,7 +249,7 @@ class Acceptance:
 
     def conditional(self, gamma):
         """Return (a_1, …, a_γ).  Raises ValueError beyond `gamma_max`."""
-        gamma = _checks.gamma(gamma)
+        gamma = _checks.whole("gamma", gamma)
         if _checks.is_symbolic(gamma):
             raise TypeError(f"gamma = {gamma} is symbolic; a law lists its positions, so γ must be a number here")
         if self.is_constant:
@@ -363,9 +363,9 @@ def estimate(accepted, drafted, cut=None, level=0.95):
 
 def _clean_rounds(accepted, drafted, cut):
     """Return the K and γ of the rounds that were not cut, checked against each other."""
-    accepted = [int(_checks.gamma(v, "accepted")) for v in accepted]
+    accepted = [int(_checks.whole("accepted", v)) for v in accepted]
     drafted = [drafted] * len(accepted) if not hasattr(drafted, "__len__") else list(drafted)
-    drafted = [int(_checks.gamma(v, "drafted")) for v in drafted]
+    drafted = [int(_checks.whole("drafted", v)) for v in drafted]
     cut = [False] * len(accepted) if cut is None else list(cut)
     if not len(accepted) == len(drafted) == len(cut):
         raise ValueError(

@@ -28,7 +28,7 @@ def reliability(predicted, happened, bins=10):
     >>> [(b.predicted, b.observed.value) for b in reliability([0.25, 0.25, 0.75, 0.75], [0, 1, 1, 1], bins=2)]
     [(0.25, 0.5), (0.75, 1.0)]
     """
-    groups = [[] for _ in range(_checks.gamma(bins, "bins", least=1))]
+    groups = [[] for _ in range(_checks.whole("bins", bins, least=1))]
     for estimate, outcome in _pairs(predicted, happened):
         groups[min(int(estimate * bins), bins - 1)].append((estimate, bool(outcome)))
     return [

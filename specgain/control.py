@@ -42,7 +42,7 @@ class Fixed(Controller):
     """One length for every request at every load."""
 
     def __init__(self, gamma):
-        self._gamma = _checks.gamma(gamma)
+        self._gamma = _checks.whole("gamma", gamma)
 
     def gamma(self, batch_size, request):
         return self._gamma
@@ -58,13 +58,13 @@ class ByBatch(Controller):
     """
 
     def __init__(self, ranges):
-        rows = [tuple(_checks.gamma(value, "ranges") for value in row) for row in ranges]
+        rows = [tuple(_checks.whole("ranges", value) for value in row) for row in ranges]
         if not rows or rows[0][0] != 1 or any(a[1] >= b[0] for a, b in zip(rows, rows[1:], strict=False)):
             raise ValueError(f"ranges = {ranges} must be rows [first, last, length] that rise from 1 without overlap")
         self._firsts, self._lengths = [row[0] for row in rows], [row[2] for row in rows]
 
     def gamma(self, batch_size, request):
-        return self._lengths[bisect_right(self._firsts, _checks.gamma(batch_size, "batch_size", least=1)) - 1]
+        return self._lengths[bisect_right(self._firsts, _checks.whole("batch_size", batch_size, least=1)) - 1]
 
 
 class MovingAverage(Controller):
@@ -75,7 +75,7 @@ class MovingAverage(Controller):
     """
 
     def __init__(self, longest, memory=0.8):
-        self.longest, self.memory = _checks.gamma(longest, "longest", least=1), _checks.probability("memory", memory)
+        self.longest, self.memory = _checks.whole("longest", longest, least=1), _checks.probability("memory", memory)
         self._mean = {}
 
     def gamma(self, batch_size, request):
@@ -116,7 +116,7 @@ class OnlineAcceptance:
 
     def observe(self, drafted, accepted):
         """Count one round; position i was tried if i − 1 candidates were accepted and i were drafted."""
-        if not 0 <= _checks.gamma(accepted, "accepted") <= _checks.gamma(drafted, "drafted"):
+        if not 0 <= _checks.whole("accepted", accepted) <= _checks.whole("drafted", drafted):
             raise ValueError(f"accepted = {accepted} of drafted = {drafted} candidates; K cannot exceed γ")
         new, tried = [0.0] * (drafted - len(self._hits)), min(accepted + 1, drafted)
         self._hits = [h * self.memory + (i < accepted) for i, h in enumerate(self._hits + new)]
@@ -190,11 +190,11 @@ class _Learner(Controller):
     """
 
     def __init__(self, lengths, prior=0.8, weight=50.0, memory=0.9, load_memory=0.999, patience=20):
-        self.lengths = sorted({_checks.gamma(length, "lengths") for length in lengths})
+        self.lengths = sorted({_checks.whole("lengths", length) for length in lengths})
         if not self.lengths or self.lengths[-1] == 0:
             raise ValueError("lengths has no length above 0; give the lengths to choose from, such as range(9)")
         self.load, self.spread = OnlineAcceptance(prior, weight, load_memory), Spread()
-        self.memory, self.patience = memory, _checks.gamma(patience, "patience", least=1)
+        self.memory, self.patience = memory, _checks.whole("patience", patience, least=1)
         self._laws, self._counts, self._idle, self._wait = {}, {}, {}, {}
 
     def law(self, request):
@@ -273,7 +273,7 @@ class StopRule(StepRule):
     """
 
     def __init__(self, t_round, longest, calibrate=float, **learning):
-        super().__init__(t_round, range(_checks.gamma(longest, "longest", least=1) + 1), **learning)
+        super().__init__(t_round, range(_checks.whole("longest", longest, least=1) + 1), **learning)
         self.calibrate, self._known = calibrate, {}  # what `goes_on` needs of a request's law, for one round
 
     def gammas(self, batch_size, requests):
@@ -309,7 +309,7 @@ class Budget(_Learner):
     """
 
     def __init__(self, t_step, longest, **learning):
-        super().__init__(range(_checks.gamma(longest, "longest", least=1) + 1), **learning)
+        super().__init__(range(_checks.whole("longest", longest, least=1) + 1), **learning)
         self.t_step = t_step
 
     def gammas(self, batch_size, requests):

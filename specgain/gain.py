@@ -58,7 +58,7 @@ def break_even_acceptance(gamma, t_decode, t_round):
     >>> round(break_even_acceptance(4, 0.010, 0.0144), 3)
     0.307
     """
-    gamma = _checks.gamma(gamma, least=1)
+    gamma = _checks.whole("gamma", gamma, least=1)
     needed = break_even_length(t_decode, t_round)
     if needed > gamma + 1:
         return None
@@ -83,7 +83,7 @@ def _check_ledger(committed_length, t_decode, t_round):
 def pooled_rate(committed, times):
     """Return Σ L / Σ T in tokens per second: the rate a user sees over many rounds."""
     _check_rounds(committed, times)
-    return sum(map(_checks.gamma, committed)) / sum(times)
+    return sum(_checks.whole("committed", tokens) for tokens in committed) / sum(times)
 
 
 def mean_of_rates(committed, times):
@@ -114,7 +114,7 @@ def _check_rounds(committed, times):
             f"committed has {len(committed)} rounds and times {len(times)}; give one of each per round, at least one"
         )
     for tokens, time in zip(committed, times, strict=True):
-        _checks.gamma(tokens, "committed")
+        _checks.whole("committed", tokens)
         _checks.positive_time("times", time)
 
 

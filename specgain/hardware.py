@@ -154,9 +154,9 @@ class Experts:
 
     def __post_init__(self):
         for name in ("count", "active", "hidden"):
-            _checks.gamma(getattr(self, name), name, least=1)
-        _checks.gamma(self.shared, "shared")
-        _checks.gamma(self.dense_layers, "dense_layers")
+            _checks.whole(name, getattr(self, name), least=1)
+        _checks.whole("shared", self.shared)
+        _checks.whole("dense_layers", self.dense_layers)
         if self.active > self.count:
             raise ValueError(f"active = {self.active} experts of {self.count}; it must not exceed their number")
 
@@ -220,7 +220,7 @@ class ModelShape:
 
     def __post_init__(self):
         for name in ("layers", "width", "heads", "kv_heads", "head_dim", "hidden", "vocab"):
-            _checks.gamma(getattr(self, name), name, least=1)
+            _checks.whole(name, getattr(self, name), least=1)
         if self.heads % self.kv_heads:
             raise ValueError(f"kv_heads = {self.kv_heads} must divide heads = {self.heads}")
 
@@ -308,7 +308,7 @@ class ModelShape:
 
         It has its own embedding and head; see `memory` for a draft that shares the target's.
         """
-        _checks.gamma(layers, "layers", least=1)
+        _checks.whole("layers", layers, least=1)
         if layers > self.layers:
             raise ValueError(f"layers = {layers}; {self.name} has {self.layers}, and a cut has no more")
         name = f"{self.name}, {layers} of {self.layers} layers"

@@ -17,7 +17,7 @@ def marginal_tokens(acceptance, gamma):
     >>> round(marginal_tokens(Acceptance.constant(0.8), 7), 3)
     0.168
     """
-    return acceptance.survival(_checks.gamma(gamma) + 1)[-1]
+    return acceptance.survival(_checks.whole("gamma", gamma) + 1)[-1]
 
 
 def step_pays(ledger, gamma):
@@ -25,7 +25,7 @@ def step_pays(ledger, gamma):
 
     In full: s_{γ+1}·T(γ) > E[L]·(T(γ + 1) − T(γ)).  Source: P8.
     """
-    gamma = _checks.gamma(gamma)
+    gamma = _checks.whole("gamma", gamma)
     law, t_now = ledger.acceptance, ledger.round_time(gamma)
     step = ledger.round_time(gamma + 1) - t_now
     tokens = law.committed_length(gamma)
@@ -40,7 +40,7 @@ def best_gamma(ledger, gamma_max=None):
     limit the law must be constant and the cost affine or quadratic, else ValueError asks for `gamma_max`.
     """
     if gamma_max is not None:
-        gamma_max = _checks.gamma(gamma_max, "gamma_max")
+        gamma_max = _checks.whole("gamma_max", gamma_max)
     least, greatest = ledger.round_time.gamma_range()
     limits = [limit for limit in (gamma_max, ledger.acceptance.gamma_max, greatest) if limit is not None]
     if limits:

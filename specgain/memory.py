@@ -49,7 +49,7 @@ def candidate_bytes(shape, batch_size, gamma, format="fp16"):
     >>> candidate_bytes(LLAMA_31_8B, batch_size=64, gamma=3) / 2**20
     24.0
     """
-    return _checks.gamma(batch_size, "batch_size") * _checks.gamma(gamma) * kv_bytes_per_token(shape, format)
+    return _checks.whole("batch_size", batch_size) * _checks.whole("gamma", gamma) * kv_bytes_per_token(shape, format)
 
 
 def _whole(value):
@@ -71,7 +71,7 @@ def lookahead_slots(method, gamma):
     """
     if method not in LOOKAHEAD:
         raise ValueError(f"method = {method!r} is not known here; known are {', '.join(LOOKAHEAD)}")
-    return LOOKAHEAD[method](_checks.gamma(gamma))
+    return LOOKAHEAD[method](_checks.whole("gamma", gamma))
 
 
 # ------------------------------------------------------------------------------------------ blocks
@@ -92,8 +92,8 @@ class KvCache:
     block_tokens: int
 
     def __post_init__(self):
-        _checks.gamma(self.blocks, "blocks")
-        _checks.gamma(self.block_tokens, "block_tokens", 1)
+        _checks.whole("blocks", self.blocks)
+        _checks.whole("block_tokens", self.block_tokens, least=1)
 
     @classmethod
     def of(cls, space_bytes, target, draft=None, format="fp16", block_tokens=16):
@@ -104,7 +104,7 @@ class KvCache:
         per_token = kv_bytes_per_token(target, format) + (kv_bytes_per_token(draft, format) if draft else 0)
         if isinstance(space_bytes, bool) or not space_bytes >= 0 or math.isinf(space_bytes):
             raise ValueError(f"space_bytes = {space_bytes!r} is outside its range; give a finite number, 0 or more")
-        return cls(int(space_bytes // (per_token * _checks.gamma(block_tokens, "block_tokens", 1))), block_tokens)
+        return cls(int(space_bytes // (per_token * _checks.whole("block_tokens", block_tokens, least=1))), block_tokens)
 
     @property
     def tokens(self):
@@ -113,7 +113,7 @@ class KvCache:
 
     def blocks_for(self, tokens, lookahead=0):
         """Return the whole blocks that one request needs for `tokens` tokens and its look-ahead slots."""
-        return -(-(_checks.gamma(tokens, "tokens") + _checks.gamma(lookahead, "lookahead")) // self.block_tokens)
+        return -(-(_checks.whole("tokens", tokens) + _checks.whole("lookahead", lookahead)) // self.block_tokens)
 
     def admits(self, tokens, lookahead=0):
         """Return how many requests of `tokens` tokens fit at once; 0 if not even one does."""
@@ -121,7 +121,7 @@ class KvCache:
 
     def admission(self, prompt, output, lookahead=0):
         """Return the `Admission` of requests with `prompt` tokens that write `output` tokens."""
-        at = [_checks.gamma(prompt, "prompt", 1), prompt + _checks.gamma(output, "output") // 2, prompt + output]
+        at = [_checks.whole("prompt", prompt, least=1), prompt + _checks.whole("output", output) // 2, prompt + output]
         return Admission(*(self.admits(tokens, lookahead) for tokens in at))
 
 
@@ -144,10 +144,10 @@ def recompute_tokens(prompt, generated, cached=0, block_tokens=16):
     >>> recompute_tokens(prompt=1000, generated=300), recompute_tokens(1000, 300, cached=1000)
     (1300, 308)
     """
-    text = _checks.gamma(prompt, "prompt", 1) + _checks.gamma(generated, "generated")
-    if _checks.gamma(cached, "cached") > text:
+    text = _checks.whole("prompt", prompt, least=1) + _checks.whole("generated", generated)
+    if _checks.whole("cached", cached) > text:
         raise ValueError(f"cached = {cached} tokens, but the text has {text}; it cannot exceed the text")
-    return text - cached // _checks.gamma(block_tokens, "block_tokens", 1) * block_tokens
+    return text - cached // _checks.whole("block_tokens", block_tokens, least=1) * block_tokens
 
 
 # ------------------------------------------------------------------------------------------ the whole memory

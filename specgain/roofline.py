@@ -44,9 +44,9 @@ class Pass:
         >>> Pass.of(batch_size=2, positions=4, context=100)
         Pass(positions=8, cached=200, attended=820, logits=8)
         """
-        n = _checks.gamma(positions, "positions", 1)
-        rows = n if logits is None else _checks.gamma(logits, "logits")
-        b, context = _checks.gamma(batch_size, "batch_size", 1), _context(context)
+        n = _checks.whole("positions", positions, least=1)
+        rows = n if logits is None else _checks.whole("logits", logits)
+        b, context = _checks.whole("batch_size", batch_size, least=1), _context(context)
         return cls(b * n, b * context, b * (n * context + n * (n + 1) // 2), b * rows)
 
     def __add__(self, other):
@@ -149,7 +149,7 @@ class Roofline:
             _checks.time(name, getattr(self, name))
         if not self.overlap >= 1:
             raise ValueError(f"overlap = {self.overlap} is outside its range; give 1 (none) to infinity (full)")
-        sizes = tuple(_checks.gamma(size, "padding", 1) for size in self.padding)
+        sizes = tuple(_checks.whole("padding", size, least=1) for size in self.padding)
         if sizes != tuple(sorted(set(sizes))):
             raise ValueError(f"padding = {self.padding} must be rising numbers of positions")
         object.__setattr__(self, "padding", sizes)
@@ -200,7 +200,7 @@ class Roofline:
 
     def t_verify(self, gamma, batch_size=1, context=0):
         """Return T_verify: one target pass over γ + 1 positions per request."""
-        return self.t_pass(Pass.of(batch_size, _checks.gamma(gamma) + 1, context))
+        return self.t_pass(Pass.of(batch_size, _checks.whole("gamma", gamma) + 1, context))
 
     def t_draft(self, gamma, batch_size=1, context=0):
         """Return T_draft: γ draft passes over one position per request, or one pass over γ (`parallel`).
@@ -208,7 +208,7 @@ class Roofline:
         With γ = 0 the draft still runs one pass if `sync`; without a draft model (n-gram) nothing is drafted here.
         The token that a draft reads in addition after a fully accepted round is left out.
         """
-        gamma = _checks.gamma(gamma)
+        gamma = _checks.whole("gamma", gamma)
         if self.draft is None or (gamma == 0 and not self.sync):
             return 0.0
         if self.parallel:
@@ -280,7 +280,7 @@ def saturation_batch(accelerator, gamma, format="fp16", arithmetic=None):
     >>> round(saturation_batch(H100, gamma=3), 1)
     73.8
     """
-    return accelerator.ridge(format, arithmetic) / (_checks.gamma(gamma) + 1)
+    return accelerator.ridge(format, arithmetic) / (_checks.whole("gamma", gamma) + 1)
 
 
 def critical_context(accelerator, shape, gamma, kv_format="fp16", arithmetic="fp16"):
@@ -292,7 +292,7 @@ def critical_context(accelerator, shape, gamma, kv_format="fp16", arithmetic="fp
     >>> round(critical_context(A100, LLAMA_31_8B, gamma=3))
     3577
     """
-    positions, rate = _checks.gamma(gamma) + 1, accelerator.peak(arithmetic)
+    positions, rate = _checks.whole("gamma", gamma) + 1, accelerator.peak(arithmetic)
     margin = kv_bytes_per_token(shape, kv_format) / accelerator.bandwidth - positions * shape.attention_flops / rate
     return 2 * shape.active_parameters * positions / rate / margin if margin > 0 else None
 

@@ -26,7 +26,7 @@ class Affine:
         _checks.time("slope", self.slope)
 
     def __call__(self, gamma):
-        return self.base + self.slope * _checks.gamma(gamma)
+        return self.base + self.slope * _checks.whole("gamma", gamma)
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Quadratic:
         _checks.time("quadratic", self.quadratic)
 
     def __call__(self, gamma):
-        return self.base + self.linear * _checks.gamma(gamma) + self.quadratic * gamma**2
+        return self.base + self.linear * _checks.whole("gamma", gamma) + self.quadratic * gamma**2
 
 
 @dataclass(frozen=True)
@@ -67,12 +67,12 @@ class Table:
         if not isinstance(self.seconds, Mapping) or not self.seconds:
             raise ValueError("a Table needs at least one measured time, such as {4: 0.0144}")
         for gamma, seconds in self.seconds.items():
-            _checks.time(f"seconds[{_checks.gamma(gamma)}]", seconds)
+            _checks.time(f"seconds[{_checks.whole('gamma', gamma)}]", seconds)
         object.__setattr__(self, "seconds", dict(sorted(self.seconds.items())))
         object.__setattr__(self, "gammas", tuple(self.seconds))
 
     def __call__(self, gamma):
-        _checks.gamma(gamma)
+        _checks.whole("gamma", gamma)
         if gamma in self.seconds:
             return self.seconds[gamma]
         if not self.gammas[0] < gamma < self.gammas[-1]:

@@ -106,7 +106,7 @@ class Stream:
                 f"times has {len(self.times)} chunks and tokens {len(self.tokens)}; give one of each per chunk, at least one"
             )
         for count in self.tokens:
-            _checks.gamma(count, "tokens", least=1)
+            _checks.whole("tokens", count, least=1)
         if not self.sent <= self.scheduled <= self.times[0]:
             raise ValueError(
                 f"sent = {self.sent}, scheduled = {self.scheduled}, first chunk {self.times[0]}: they must rise"

@@ -182,7 +182,7 @@ class Tree:
 
     def largest(self, count):
         """Return the indices of the `count` nodes of largest survival, in order; they hold all of their parents (P21)."""
-        _checks.gamma(count, "count")
+        _checks.whole("count", count)
         order = sorted(range(len(self)), key=lambda place: (-self.nodes[place].survival, place))
         return sorted(order[:count])
 
@@ -227,8 +227,8 @@ def best_tree(chances, nodes, depth):
     >>> best_tree([0.6, 0.2], nodes=3, depth=4)
     <Tree: 3 nodes verified, depth 3, E[L] = 2.176>
     """
-    rows = _rows(chances, _checks.gamma(depth, "depth"))
-    return _read(_tables(rows, _checks.gamma(nodes, "nodes")), rows, nodes)
+    rows = _rows(chances, _checks.whole("depth", depth))
+    return _read(_tables(rows, _checks.whole("nodes", nodes)), rows, nodes)
 
 
 def _tables(rows, nodes):
@@ -292,9 +292,9 @@ def best_tree_within(seconds, chances, nodes, depth, t_draft, t_verify, t_other=
 
 def _best(chances, nodes, depth, t_draft, t_verify, t_other, worth):
     """Return the tree of greatest `worth(E[L], t_round)` among the best trees of every size and depth, or None."""
-    rows, found = _rows(chances, _checks.gamma(depth, "depth")), []
+    rows, found = _rows(chances, _checks.whole("depth", depth)), []
     for levels in range(depth + 1):
-        tables = _tables(rows[:levels], _checks.gamma(nodes, "nodes"))
+        tables = _tables(rows[:levels], _checks.whole("nodes", nodes))
         for n in range(levels, nodes + 1 if levels else 1):
             tokens, used, _ = tables[0][0][n] if levels else (0, 0, 0)
             value = worth(1 + tokens, _t_round(used, levels, t_draft, t_verify, t_other))
@@ -317,7 +317,7 @@ def expand(confidences, depth, width, beam):
     from the most likely down, which stand in for acceptance.  Source: Li et al. 2024 (EAGLE-2).
     """
     index, nodes, level = {(): -1}, [], [()]
-    for _ in range(_checks.gamma(depth, "depth")):
+    for _ in range(_checks.whole("depth", depth)):
         proposed = confidences(level)
         for path, chances in zip(level, proposed, strict=True):
             above = nodes[index[path]].survival if path else 1

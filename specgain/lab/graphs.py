@@ -129,7 +129,7 @@ class GraphLoop:
                 f"verification = {sampling.verification!r} is not built in static shapes; use 'token' here, or lab.generate"
             )
         self.target, self.draft = target, getattr(draft, "model", draft)
-        self.rows, self.gamma, self.eos, self.sampling = batch_bucket(rows), _checks.gamma(gamma), eos, sampling
+        self.rows, self.gamma, self.eos, self.sampling = batch_bucket(rows), _checks.whole("gamma", gamma), eos, sampling
         self.capacity = target.config.context if capacity is None else capacity
         self.device = device = target.device
         self.cache = StaticCache(target, self.rows, self.capacity)
@@ -425,7 +425,7 @@ def generate_static(target, prompts, max_tokens, draft=None, gamma=0, *, eos=Non
             f"draft and target must share a vocabulary; the draft has {draft.vocab} tokens, the target {target.config.vocab}"
         )
     prompts = [list(prompt) for prompt in prompts]
-    if draft is None and _checks.gamma(gamma):
+    if draft is None and _checks.whole("gamma", gamma):
         raise ValueError(f"gamma = {gamma} needs a draft; pass draft=ModelDraft(...) or use gamma = 0")
     check_request(target, prompts, max_tokens, draft, None)
     loop = GraphLoop(target, draft, len(prompts), max(map(len, prompts)) + max_tokens, gamma, eos=eos,

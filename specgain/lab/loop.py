@@ -409,9 +409,9 @@ def finished(prompts, ends, rounds, gamma):
 def check_request(target, prompts, max_tokens, draft, rows):
     """Raise ValueError if a prompt, the cap, the rows or the draft do not fit the target; the message says which."""
     vocab, context = target.config.vocab, target.config.context
-    _checks.gamma(max_tokens, "max_tokens", least=1)
+    _checks.whole("max_tokens", max_tokens, least=1)
     if rows is not None:
-        _checks.gamma(rows, "rows", least=1)
+        _checks.whole("rows", rows, least=1)
     if not prompts:
         raise ValueError("prompts is empty; give at least one list of token ids")
     for prompt in prompts:

@@ -89,7 +89,7 @@ def greedy(logits):
 def uniform(seed):
     """Return an endless iterator of random numbers in [0, 1), drawn a thousand at a time: one alone takes 10 µs after a
     pass. ValueError for a `seed` that is no whole number of 0 or more."""
-    rng = np.random.default_rng(_checks.gamma(seed, "seed"))
+    rng = np.random.default_rng(_checks.whole("seed", seed))
     return chain.from_iterable(rng.random(1000).tolist() for _ in count())
 
 

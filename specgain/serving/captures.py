@@ -20,7 +20,7 @@ def recorded_rounds(rounds, drafted, accepted):
     An engine records the rounds that carried a draft, in order, but not where between them the others lay.  The number
     of rounds and of tokens does not depend on that, unless the last round was cut; then it had a draft and comes last.
     """
-    without = _checks.gamma(rounds, "rounds") - len(drafted)
+    without = _checks.whole("rounds", rounds) - len(drafted)
     if without < 0 or len(drafted) != len(accepted):
         raise ValueError(
             f"{len(drafted)} drafted and {len(accepted)} accepted counts for {rounds} rounds; give one of each per draft"

@@ -28,11 +28,11 @@ class Request:
     rounds: tuple | None = None
 
     def __post_init__(self):
-        _checks.gamma(self.prompt_tokens, "prompt_tokens", least=1)
-        _checks.gamma(self.output_tokens, "output_tokens", least=1)
+        _checks.whole("prompt_tokens", self.prompt_tokens, least=1)
+        _checks.whole("output_tokens", self.output_tokens, least=1)
         _checks.time("arrival", self.arrival)
         if self.stop_at is not None:
-            _checks.gamma(self.stop_at, "stop_at", least=1)
+            _checks.whole("stop_at", self.stop_at, least=1)
         if self.acceptance is not None and not isinstance(self.acceptance, Acceptance):
             raise TypeError(f"acceptance = {self.acceptance!r} is not an Acceptance; build Acceptance.constant(0.8)")
         if self.rounds is not None:
@@ -40,7 +40,7 @@ class Request:
 
     def _check_rounds(self):
         for r, (drafted, accepted) in enumerate(self.rounds):
-            if not 0 <= _checks.gamma(accepted, "accepted") <= _checks.gamma(drafted, "drafted"):
+            if not 0 <= _checks.whole("accepted", accepted) <= _checks.whole("drafted", drafted):
                 raise ValueError(f"rounds[{r}] accepted {accepted} of {drafted} drafted tokens; K cannot exceed γ")
         able = 1 + sum(accepted + 1 for _, accepted in self.rounds)
         if able < self.length:
@@ -68,7 +68,7 @@ def poisson(rate, count, request, seed=0):
     if not 0 < rate < math.inf:
         raise ValueError(f"rate = {rate} is outside its range; rate must be above 0 requests per second")
     rng, now = np.random.default_rng(seed), 0.0
-    for number in range(_checks.gamma(count, "count", least=1)):
+    for number in range(_checks.whole("count", count, least=1)):
         now += rng.exponential(1 / rate)
         yield replace(request(number) if callable(request) else request, arrival=now)
 
@@ -100,8 +100,8 @@ class StepCost:
     def __post_init__(self):
         for name in ("base", "per_position", "per_kv_token", "draft_base", "draft_per_request", "other"):
             _checks.time(name, getattr(self, name))
-        _checks.gamma(self.idle_passes, "idle_passes")
-        if list(self.sizes) != sorted({_checks.gamma(size, "sizes", least=1) for size in self.sizes}):
+        _checks.whole("idle_passes", self.idle_passes)
+        if list(self.sizes) != sorted({_checks.whole("sizes", size, least=1) for size in self.sizes}):
             raise ValueError(f"sizes = {self.sizes} must be rising whole numbers of positions, such as (8, 16, 32)")
 
     def padded(self, positions):
@@ -144,10 +144,10 @@ class Engine:
         if not callable(self.cost):
             raise TypeError(f"cost = {self.cost!r} is not a step cost; give StepCost(base=0.010) or a function")
         for name in ("max_num_seqs", "max_num_batched_tokens", "block_size"):
-            _checks.gamma(getattr(self, name), name, least=1)
-        _checks.gamma(self.lookahead, "lookahead")
+            _checks.whole(name, getattr(self, name), least=1)
+        _checks.whole("lookahead", self.lookahead)
         if self.num_blocks is not None:
-            _checks.gamma(self.num_blocks, "num_blocks", least=1)
+            _checks.whole("num_blocks", self.num_blocks, least=1)
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise ValueError(
                 f"max_num_batched_tokens = {self.max_num_batched_tokens} is less than max_num_seqs = "

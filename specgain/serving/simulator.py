@@ -208,7 +208,7 @@ class Simulation:
         if keep not in ("totals", "requests", "steps"):
             raise ValueError(f'keep = {keep!r} is not known; give "totals", "requests" or "steps"')
         if clients is not None:
-            _checks.gamma(clients, "clients", least=1)
+            _checks.whole("clients", clients, least=1)
         self.engine, self.keep, self.now = engine, keep, 0.0
         self.result = Result(engine, Totals())
         self.controller, self.longest = _controller(gamma, gamma_max)
@@ -495,7 +495,7 @@ class Simulation:
             rounds = self._recorded[int(s[ID, column])]
             place = int(s[ROUNDS, column]) + (not s[PREFILL, column])
             return rounds[place][0] if place < len(rounds) else 0
-        return min(_checks.gamma(gamma), self.longest)
+        return min(_checks.whole("gamma", gamma), self.longest)
 
     def _advance(self, times, positions, in_system):
         """Let the step's time pass.  With asynchronous scheduling the host hides behind the device."""
@@ -595,15 +595,15 @@ def _served(ints, times):
 def _controller(gamma, gamma_max):
     """Return (controller, longest length) of a number, rows by batch size, or a controller."""
     if isinstance(gamma, Controller):
-        longest = 8 if gamma_max is None else _checks.gamma(gamma_max, "gamma_max")
+        longest = 8 if gamma_max is None else _checks.whole("gamma_max", gamma_max)
         if isinstance(gamma, Fixed):
             longest = gamma.gamma(1, None) if gamma_max is None else longest
         return gamma, longest
     if isinstance(gamma, (list, tuple)):
         controller, longest = ByBatch(gamma), max(row[2] for row in gamma)
     else:
-        controller, longest = Fixed(gamma), _checks.gamma(gamma)
-    return controller, longest if gamma_max is None else min(longest, _checks.gamma(gamma_max, "gamma_max"))
+        controller, longest = Fixed(gamma), _checks.whole("gamma", gamma)
+    return controller, longest if gamma_max is None else min(longest, _checks.whole("gamma_max", gamma_max))
 
 
 class _Draws:

@@ -14,8 +14,8 @@ class Lookup:
     """
 
     def __init__(self, vocab, longest=3, shortest=1):
-        _checks.gamma(shortest, "shortest", least=1)
-        _checks.gamma(longest, "longest", least=shortest)
+        _checks.whole("shortest", shortest, least=1)
+        _checks.whole("longest", longest, least=shortest)
         self.vocab, self.longest, self.shortest = vocab, longest, shortest
 
     def begin(self, batch, rows):

@@ -17,7 +17,7 @@ class Suffix:
     """
 
     def __init__(self, vocab, longest=24, least=0.1, shared=True):
-        _checks.gamma(longest, "longest", least=1)
+        _checks.whole("longest", longest, least=1)
         if not 0 <= least <= 1:
             raise ValueError(f"least = {least} must be a share from 0 to 1")
         self.vocab, self.longest, self.least, self.shared = vocab, longest, least, shared
