@@ -40,12 +40,13 @@ class StaticCache(Cache):
     """A cache whose `length` may be a tensor on the device: then no shape depends on it, and each pass sees `span` slots.
 
     While `length` is a list this is an ordinary cache; that is how prompts are fed. `mix` {n: attention function}
-    overrides the attention of passes over n tokens.
+    overrides the model's attention in passes over n tokens.
     """
 
     def __init__(self, model, batch, capacity):
         super().__init__(model, batch, capacity)
         self.span, self.mix, self.group = capacity, {}, model.config.heads // model.config.kv_heads
+        self.usual_mix = model.mix
 
     def place(self, n, widths=None, tree=None):
         """Return the `Place` of the next n tokens. Past the capacity all share the last slot, which no real token needs."""
@@ -62,7 +63,7 @@ class StaticCache(Cache):
         """Return the attention of this pass. Its mask is made once, as numbers to add, and serves all layers."""
         hidden = ~self._mask(slots, self.span, None, None).repeat(1, 1, self.group, 1)
         bias = torch.zeros(hidden.shape, dtype=self.keys.dtype, device=hidden.device).masked_fill_(hidden, -torch.inf)
-        attention = self.mix.get(slots.shape[1], F.scaled_dot_product_attention)
+        attention = self.mix.get(slots.shape[1], self.usual_mix)
         return lambda queries, keys, values, attn_mask: attention(queries, keys, values, attn_mask=bias)
 
     def advance(self, n, widths=None):
@@ -366,11 +367,13 @@ class GraphLoop:
         return graph.replay
 
     def _choose_attention(self, gamma, span):
-        """For each pass of a round take the faster of the two attention functions at this shape."""
+        """For each pass of a round take the faster of the two attention functions at this shape, if the kernel of the
+        model brings none of its own."""
         passes = [(self.cache, self.target, gamma + 1)]
         passes += [(self.draft_cache, self.draft, n) for n in (1, 2)] if gamma else []
         for cache, model, n in passes:
-            cache.mix[n] = faster_attention(model, cache, n, span)
+            if model.mix is F.scaled_dot_product_attention:
+                cache.mix[n] = faster_attention(model, cache, n, span)
 
 
 def _nothing():

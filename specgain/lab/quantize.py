@@ -30,10 +30,14 @@ def quantize_rows(x, bits=8):
 
 
 def exact_attention(queries, keys, values, attn_mask=None):
-    """Return attention (batch, heads, n, width) summed in float64: rounded back, it no longer depends on the pass."""
+    """Return attention (batch, heads, n, width) summed in float64: rounded back, it no longer depends on the pass.
+
+    `attn_mask` is True where a token may look, or holds numbers to add to the scores.
+    """
     scores = queries.double() @ keys.double().transpose(-1, -2) / math.sqrt(queries.shape[-1])
     if attn_mask is not None:
-        scores = scores.masked_fill(~attn_mask, -torch.inf)
+        added = attn_mask.dtype != torch.bool
+        scores = scores + attn_mask if added else scores.masked_fill(~attn_mask, -torch.inf)
     return (scores.softmax(dim=-1) @ values.double()).to(queries.dtype)
 
 

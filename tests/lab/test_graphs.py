@@ -22,6 +22,7 @@ from specgain.lab.graphs import (
 )
 from specgain.lab.loop import ModelDraft, Stop, generate
 from specgain.lab.model import Cache, Config, Model
+from specgain.lab.quantize import ExactInt8, exact_attention
 from specgain.lab.sampling import Sampling
 
 
@@ -71,6 +72,22 @@ def test_batches_around_a_bucket_leave_the_idle_rows_alone(pairs, rows):
     run = loop.generate(prompts, 9, 3)
     assert [o.tokens for o in run.outputs] == [generate(target, [p], 9).outputs[0].tokens for p in prompts]
     assert (loop.length[rows:] == loop.end[rows:]).all() and (loop.length[rows:] == 1).all()
+
+
+def test_attention_that_a_kernel_brings_is_used_here_too(make_pair):
+    target, draft = make_pair(3, torch.float32)
+    exact, masks = target.with_kernel(ExactInt8), []
+
+    def mix(queries, keys, values, attn_mask):
+        masks.append(attn_mask)
+        return exact_attention(queries, keys, values, attn_mask)
+
+    exact.mix = mix
+    prompts = [[5] * 20, [1, 2]]
+    plain = [o.tokens for o in generate_static(exact, prompts, 12).outputs]
+    assert any(mask is not None and mask.is_floating_point() for mask in masks)  # not only in the prefill
+    assert [o.tokens for o in generate_static(exact, prompts, 12, ModelDraft(draft), 3).outputs] == plain
+    assert [o.tokens for o in generate(exact, prompts, 12).outputs] == plain
 
 
 def test_one_loop_serves_request_after_request(pairs):
