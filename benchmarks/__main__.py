@@ -30,13 +30,16 @@ def spread(values, scale=1e3):
 
 
 def time_calls(arms, repeats):
-    """Return {arm: seconds of each call}: all arms once per turn in rotating order, after one call to warm up."""
+    """Return {arm: seconds of each call}: all arms once per turn in rotating order, each right after an untimed call of it.
+
+    So an arm finds in the caches what its own last call left there, as in a loop that does nothing else, and not what its
+    neighbour left.
+    """
     times, names = {name: [] for name in arms}, list(arms)
-    for call in arms.values():
-        call()
     for turn in range(repeats):
         shift = turn % len(names)
         for name in names[shift:] + names[:shift]:
+            arms[name]()
             begin = perf_counter()
             arms[name]()
             times[name].append(perf_counter() - begin)
