@@ -187,6 +187,20 @@ def test_the_kernels_of_our_benchmark_stand_beside_the_earlier_run():
             )
 
 
+def test_the_fastest_kernel_of_a_step_depends_on_the_processor():
+    rows = {}
+    for name in ("kernels", "kernels-intel"):
+        bench = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+        rows[bench["environment"]["device"].split()[0]] = bench["batches"]["1"]["rows"]
+    step = {
+        maker: {name: row[name]["1"]["ms"]["median"] for name in ("F.linear", "W @ x.T", "packed")}
+        for maker, row in rows.items()
+    }
+    assert min(step["AMD"], key=step["AMD"].get) == "packed" and max(step["Intel(R)"], key=step["Intel(R)"].get) == "packed"
+    five = {maker: min(cell["5"]["ratio"]["median"] for name, cell in row.items() if "int8" not in name) for maker, row in rows.items()}
+    assert five["AMD"] < 1.1 < 1.25 < five["Intel(R)"]
+
+
 def test_tokens_and_speed_rank_in_opposite_order():
     rows = [r for r in reader.table("specbench_leaderboard.csv") if r["target"] == "Vicuna-7B-v1.3"]
     found = {(r["gpu"], r["method"]): (float(r["mean_tokens_per_step"]), float(r["sp_overall"])) for r in rows}

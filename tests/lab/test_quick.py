@@ -88,3 +88,28 @@ def test_the_committed_predictions_keep_their_bars():
     )
     assert wins >= 2 and losses >= 2
     assert all(part["different_output"] == [] for part in (record, *record["more"]))
+
+
+@pytest.mark.claims("C2.2", "C2.5")
+def test_the_same_list_on_another_processor():
+    """Predictions as close as on the first; intervals too narrow; the same tokens, other times, and verdicts that turn."""
+    first = json.loads(quick.COMMITTED.read_text(encoding="utf-8"))
+    folder = quick.COMMITTED.parent.with_name("cpu-2core-intel")
+    second = json.loads((folder / quick.COMMITTED.name).read_text(encoding="utf-8"))
+    assert second["plan"] == first["plan"] == json.loads((folder / "round-timing-plan.json").read_text(encoding="utf-8"))
+    assert first["environment"]["device"].startswith("AMD") and second["environment"]["device"].startswith("Intel")
+    found = second["summary_judged"]
+    assert found["residual_median_percent"] <= 2 and found["residual_worst_percent"] <= 8
+    assert found["cells"] / 2 < found["covered"] < 0.9 * found["cells"]
+    assert all(part["different_output"] == [] for part in (second, *second["more"]))
+    steps = second["t_decode_by_block_ms"]["test"]
+    assert max(steps) > 1.2 * min(steps)
+    key = ("domain", "draft", "gamma", "rows", "temperature", "context")
+    here, there = (
+        {tuple(c[k] for k in key): c for part in (run, *run["more"]) for c in part["cells"] if not c["not_judged"]}
+        for run in (first, second)
+    )
+    both = [(here[k], there[k]) for k in here if k in there]
+    lengths = [b["measured_committed_length"] / a["measured_committed_length"] for a, b in both]
+    assert max(abs(ratio - 1) for ratio in lengths) < 0.02
+    assert sum((a["measured_speedup"] > 1) != (b["measured_speedup"] > 1) for a, b in both) >= 2
