@@ -102,8 +102,10 @@ def test_the_same_list_on_another_processor():
     assert found["residual_median_percent"] <= 2 and found["residual_worst_percent"] <= 8
     assert found["cells"] / 2 < found["covered"] < 0.9 * found["cells"]
     assert all(part["different_output"] == [] for part in (second, *second["more"]))
-    steps = second["t_decode_by_block_ms"]["test"]
-    assert max(steps) > 1.2 * min(steps)
+    four = next(part for part in second["more"] if part["rows"] == 4)
+    steps = four["t_decode_by_block_ms"]
+    assert all(calibration > test for calibration, test in zip(steps["calibration"], steps["test"], strict=True))
+    assert all(cell["cost_error_percent"] > 0 for cell in four["cells"])  # so they promise too much
     key = ("domain", "draft", "gamma", "rows", "temperature", "context")
     here, there = (
         {tuple(c[k] for k in key): c for part in (run, *run["more"]) for c in part["cells"] if not c["not_judged"]}
