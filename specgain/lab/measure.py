@@ -315,9 +315,10 @@ def _tight(model, n, context, calls):
 
 
 def plain_steps(model, context=112, calls=60):
-    """Return {kernel: median seconds of a plain step of `model` with it}, its own kernel first; the kernels take turns.
+    """Return {kernel: median seconds of a plain step of `model` with it}, its own kernel first.
 
-    A speedup is a ratio to the fastest of them. Only a model in float32 on a CPU has rivals of its own kernel.
+    The kernels take turns, each timed step right behind an untimed one of its own, as in a loop of plain steps. A speedup
+    is a ratio to the fastest of them. Only a model in float32 on a CPU has rivals of its own kernel.
     """
     models, rivals = [model], ["plain", "public", *(["packed"] if can_pack() else [])]
     if model.device.type == "cpu" and model.dtype == torch.float32 and model.kernel in KERNELS:
@@ -326,6 +327,7 @@ def plain_steps(model, context=112, calls=60):
     times = {name: [] for name in steps}
     for _ in range(calls + 10):
         for name, step in steps.items():
+            step()
             begin = perf_counter()
             step()
             times[name].append(perf_counter() - begin)
