@@ -80,27 +80,18 @@ def bench_kernels(positions=(1, 2, 3, 5, 9, 17), context=112, repeats=60):
     """Verifying n positions over decoding one, by the kernel of the linear layers, on the tiny target."""
     import torch
 
-    kernels = {"as used": None} | FLOAT
-    targets = {name: lab.load(WEIGHTS / "target.safetensors", kernel=kernel) for name, kernel in kernels.items()}
+    from specgain.lab.measure import one_pass
 
-    def verify(target, n):
-        cache, tokens = lab.Cache(target), torch.ones(1, n, dtype=torch.long)
-        target(torch.ones(1, context, dtype=torch.long), cache)
-
-        def call():
-            cache.length = [context]
-            target(tokens, cache)
-
-        return call
-
-    times = time_calls({(k, n): verify(target, n) for k, target in targets.items() for n in positions}, repeats)
-    fastest_step = min(np.median(times[k, 1]) for k in kernels)
+    target = lab.load(WEIGHTS / "target.safetensors")
+    targets = {"as used": target} | {name: target.with_kernel(kernel) for name, kernel in FLOAT.items()}
+    times = time_calls({(k, n): one_pass(t, n, context) for k, t in targets.items() for n in positions}, repeats)
+    fastest_step = min(np.median(times[k, 1]) for k in targets)
     return {
         "unit": "multiples of the fastest single step",
         "fastest_step_ms": round(float(fastest_step) * 1e3, 4),
         "threads": torch.get_num_threads(),
-        "kernels": {k: {n: spread(np.array(times[k, n]) / fastest_step, 1) for n in positions} for k in kernels},
-        "turns_ms": {k: {n: raw(times[k, n]) for n in positions} for k in kernels},
+        "kernels": {k: {n: spread(np.array(times[k, n]) / fastest_step, 1) for n in positions} for k in targets},
+        "turns_ms": {k: {n: raw(times[k, n]) for n in positions} for k in targets},
     }
 
 
